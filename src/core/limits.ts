@@ -1,0 +1,103 @@
+import { z } from "zod";
+
+/**
+ * Owns: every limit that is not a setting (name, value, source) and the schemas, defaults and bounds of those
+ * that are. Sources: store-format.md §1 and §4, protocol.md, host-facts.md §1.
+ */
+
+export const KIB = 1024;
+export const MIB = 1024 * KIB;
+export const SECOND_MS = 1000;
+export const MINUTE_MS = 60 * SECOND_MS;
+export const HOUR_MS = 60 * MINUTE_MS;
+export const DAY_MS = 24 * HOUR_MS;
+
+// Disk (store-format.md §1)
+export const RECORD_MAX_BYTES = 2 * MIB;
+export const TRANSACTION_MAX_BYTES = 16 * MIB;
+export const MANIFEST_MAX_BYTES = 1 * MIB;
+export const MARKER_MAX_BYTES = 64 * KIB;
+export const GUARD_MAX_BYTES = 4 * KIB;
+export const GENERATION_MAX_BYTES = 256;
+export const SNAPSHOT_MAX_MESSAGES = 64;
+export const SNAPSHOT_MAX_MESSAGE_BYTES = 64 * KIB;
+export const SNAPSHOT_MAX_BYTES = 256 * KIB;
+export const SNAPSHOTS_TOTAL_MAX_BYTES = 256 * MIB;
+export const SNAPSHOT_CONVERSATION_ID_MAX_BYTES = 2 * KIB;
+export const SNAPSHOT_RUN_ID_MAX_BYTES = 512;
+/** Room kept free in a record when its result is accepted, so that every later failure and receipt fits. */
+export const RECORD_RESERVE_BYTES = 32 * KIB;
+export const TIMELINE_MAX_ENTRIES = 64;
+
+// Wire (protocol.md)
+export const CLAIM_BODY_MAX_BYTES = 16 * KIB;
+export const RESULT_BODY_MAX_BYTES = 256 * KIB;
+export const OPERATOR_BODY_MAX_BYTES = 16 * KIB;
+export const FIELD_MAX_CHARS = 256;
+export const TOKEN_MAX_CHARS = 512;
+export const CURSOR_MAX_CHARS = 512;
+export const DEADLINE_MAX_MS = 30 * DAY_MS;
+export const ERROR_REASON_MAX_CHARS = 500;
+export const BODY_READ_TIMEOUT_MS = 30 * SECOND_MS;
+
+// Work (protocol.md)
+export const LEASE_MS = 30 * MINUTE_MS;
+export const DEFERRAL_BASE_MS = 1 * SECOND_MS;
+export const DEFERRAL_CAP_MS = 5 * MINUTE_MS;
+export const DELIVERY_BACKOFF_BASE_MS = 1 * SECOND_MS;
+export const DELIVERY_BACKOFF_CAP_MS = 1 * HOUR_MS;
+export const DELIVERY_MAX_ATTEMPTS = 20;
+export const SYNTHESIS_TEXT_MAX_CHARS = 200_000;
+export const PREFLIGHT_TIMEOUT_MS = 30 * SECOND_MS;
+export const STOP_TIMEOUT_MS = 10 * SECOND_MS;
+
+// Turns (host-facts.md §3)
+export const HISTORY_MAX_MESSAGES = 64;
+export const TURN_TEXT_MAX_BYTES = 64 * KIB;
+export const THREAD_QUEUE_MAX = 100;
+export const DEFAULT_MAX_STEPS = 50;
+export const TOOL_RESULT_MAX_CHARS = 12_000;
+
+const positive = (max: number, fallback: number) => z.int().min(1).max(max).default(fallback);
+const nonNegative = (fallback: number) => z.int().min(0).max(Number.MAX_SAFE_INTEGER).default(fallback);
+
+export const MAX_ACTIVE_RECORDS = 10_000;
+export const MAX_ACTIVE_PER_ORIGIN = 500;
+
+/** `continuations.limits`; bounds from host-facts.md §1. `maxActivePerOrigin` defaults to min(500, maxActiveRecords). */
+export const limitsSchema = z
+  .strictObject({
+    maxActiveRecords: positive(1_000_000, MAX_ACTIVE_RECORDS),
+    maxActivePerOrigin: z.int().min(1).max(1_000_000).optional(),
+    maxConcurrent: positive(256, 16),
+    synthesisTimeoutMs: positive(DAY_MS, 10 * MINUTE_MS),
+    deliveryTimeoutMs: positive(DAY_MS, 2 * MINUTE_MS),
+    operatorPageSize: positive(500, 100),
+  })
+  .superRefine((limits, context) => {
+    if ((limits.maxActivePerOrigin ?? 1) > limits.maxActiveRecords) {
+      context.addIssue({
+        code: "custom",
+        path: ["maxActivePerOrigin"],
+        message: `must be at most maxActiveRecords (${limits.maxActiveRecords})`,
+      });
+    }
+  })
+  .transform((limits) => ({
+    ...limits,
+    maxActivePerOrigin: limits.maxActivePerOrigin ?? Math.min(MAX_ACTIVE_PER_ORIGIN, limits.maxActiveRecords),
+  }));
+
+export type ContinuationLimits = z.output<typeof limitsSchema>;
+
+/** `continuations.retention`. The dead-letter pair is ours (store-format.md §8). */
+export const retentionSchema = z.strictObject({
+  terminalMaxRecords: nonNegative(50_000),
+  terminalMaxAgeMs: nonNegative(365 * DAY_MS),
+  capturedTextMaxRecords: nonNegative(1_000),
+  capturedTextMaxAgeMs: nonNegative(30 * DAY_MS),
+  deadLetterTextMaxRecords: nonNegative(1_000),
+  deadLetterTextMaxAgeMs: nonNegative(30 * DAY_MS),
+});
+
+export type RetentionLimits = z.output<typeof retentionSchema>;

@@ -1,0 +1,60 @@
+/** What a channel says of a post. Never guessed from words. */
+export type DeliveryOutcome =
+  | { readonly kind: "delivered"; readonly parts: readonly { id: string }[]; readonly channelId?: string }
+  | {
+      readonly kind: "retryable";
+      readonly code: string;
+      readonly reason: string;
+      readonly retryAfterMs?: number;
+    }
+  | { readonly kind: "permanent"; readonly code: string; readonly reason: string }
+  | { readonly kind: "unknown"; readonly code: string; readonly reason: string };
+
+export interface DeliveryRequest {
+  /** Physical route, host-only. */
+  readonly destination: string;
+  readonly text: string;
+  readonly deliveryKey: string;
+  readonly signal: AbortSignal;
+}
+
+/** `absent` only when the channel can prove that nothing was posted. */
+export type DeliveryProof =
+  | {
+      readonly kind: "delivered";
+      readonly parts: readonly { id: string }[];
+      readonly channelId?: string;
+      readonly evidence: string;
+    }
+  | { readonly kind: "absent"; readonly evidence: string }
+  | { readonly kind: "unknown" };
+
+/** `never`: no channel of this host can ever serve it, or the channel's allowlist excludes it. */
+export type DestinationSupport = "supported" | "not_running" | "never";
+
+/** Native delivery, routed by destination to the channel that serves it. */
+export interface Delivery {
+  supports(destination: string): DestinationSupport;
+  deliver(request: DeliveryRequest): Promise<DeliveryOutcome>;
+  /** Looks a post up by its delivery key; `since` bounds the search. */
+  find(destination: string, deliveryKey: string, since: string, signal: AbortSignal): Promise<DeliveryProof>;
+}
+
+export type HistoryOutcome =
+  | { readonly recorded: true }
+  | { readonly recorded: false; readonly code: string };
+
+/** Conversation history as the continuation service needs it. Neither method can post. */
+export interface DeliveredHistory {
+  /**
+   * Appends a delivered answer to the exact origin conversation and, when the route's current bucket is another
+   * one, there too (protocol.md, History after delivery). Idempotent by delivery key.
+   */
+  record(entry: {
+    readonly originConversationId: string;
+    readonly destination: string;
+    readonly deliveryKey: string;
+    readonly text: string;
+    readonly at: string;
+  }): Promise<HistoryOutcome>;
+}

@@ -1,0 +1,22 @@
+import type { JsonValue } from "../json.ts";
+import type { ContinuationMode } from "../record.ts";
+import type { OriginSnapshot } from "../snapshot.ts";
+
+export interface SynthesisRequest {
+  readonly continuationId: string;
+  readonly originRunId: string;
+  readonly conversationId: string;
+  readonly mode: Exclude<ContinuationMode, "silent">;
+  readonly payload: JsonValue;
+  /** The pinned snapshot, or the latest bounded history of the conversation for detached routes. */
+  readonly context:
+    | { readonly policy: "pinned"; readonly snapshot: OriginSnapshot }
+    | { readonly policy: "detached_latest" };
+  readonly signal: AbortSignal;
+}
+
+/** One tool-free model turn that commits no history. */
+export interface Synthesis {
+  /** Resolves with the text exactly as generated. */
+  synthesize(request: SynthesisRequest): Promise<string>;
+}

@@ -1,0 +1,125 @@
+import type { Result } from "../errors.ts";
+import type { JsonValue } from "../json.ts";
+import type { SnapshotMessage } from "../snapshot.ts";
+import type { Message, Run, Turn } from "../turn.ts";
+
+export interface AdmitTurn {
+  readonly turnId: string;
+  readonly requestId: string;
+  readonly conversationId: string;
+  /** Conversation without its daily bucket. */
+  readonly baseId: string;
+  readonly thread: string;
+  readonly text: string;
+  readonly replyTo: string;
+  readonly now: string;
+}
+
+/** What one model call was given and gave back, journaled before and after it. */
+export interface StepRecord {
+  readonly stepId: string;
+  readonly runId: string;
+  readonly index: number;
+  readonly model: string;
+  readonly startedAt: string;
+}
+
+export interface StepOutcome {
+  readonly finishedAt: string;
+  readonly text: string;
+  readonly toolCalls: readonly { callId: string; name: string; input: JsonValue }[];
+  readonly stopReason: string;
+  readonly inputTokens?: number;
+  readonly outputTokens?: number;
+}
+
+export interface ToolCallRecord {
+  readonly runId: string;
+  readonly stepId: string;
+  readonly callId: string;
+  readonly server: string;
+  readonly tool: string;
+  readonly input: JsonValue;
+  readonly startedAt: string;
+}
+
+export interface ToolCallOutcome {
+  readonly finishedAt: string;
+  readonly isError: boolean;
+  readonly text: string;
+}
+
+/** "Activation due": written in the commit of a turn, closed when the continuation store has followed. */
+export interface OutboxRow {
+  readonly originRunId: string;
+  readonly conversationId: string;
+  readonly historyBoundary: string;
+  readonly snapshotDigest: string;
+  readonly createdAt: string;
+}
+
+export interface CommitTurn {
+  readonly turnId: string;
+  readonly runId: string;
+  readonly assistantText: string;
+  readonly now: string;
+  /** Present when active claims are bound to a snapshot of this run. */
+  readonly activation?: { readonly historyBoundary: string; readonly snapshotDigest: string };
+}
+
+/** What the ledger knows of an origin run; decides what happens to its pending claims at start. */
+export type RunVerdict = "succeeded" | "unfinished" | "failed" | "cancelled" | "unknown";
+
+export interface AppendDelivered {
+  readonly conversationId: string;
+  readonly baseId: string;
+  readonly deliveryKey: string;
+  readonly text: string;
+  readonly now: string;
+  /** True for a copy in a second bucket of the same conversation, which a feed over all buckets leaves out. */
+  readonly mirror: boolean;
+}
+
+/**
+ * The ledger of turns: history, turns, runs, steps, tool calls and the activation outbox. Every method is one
+ * transaction, durable when its promise resolves. Faults throw `TurnError`.
+ */
+export interface TurnStore {
+  /** The same request id with the same conversation and text gives the first turn again (`replayed`); else `request_conflict`. */
+  admit(turn: AdmitTurn): Promise<Result<{ turn: Turn; replayed: boolean }>>;
+  getTurn(turnId: string): Promise<Turn | undefined>;
+  /** Starts a run: turn `queued` → `running`, the user message appended with the first run. */
+  startRun(turnId: string, runId: string, now: string): Promise<Run>;
+  openStep(step: StepRecord): Promise<void>;
+  closeStep(stepId: string, outcome: StepOutcome): Promise<void>;
+  openToolCall(call: ToolCallRecord): Promise<void>;
+  closeToolCall(runId: string, callId: string, outcome: ToolCallOutcome): Promise<void>;
+  /** One transaction: assistant message, run and turn succeeded, outbox row. */
+  commitTurn(commit: CommitTurn): Promise<Message>;
+  /** Run and turn failed or cancelled, with a notice row in the conversation. Returns the notice. */
+  endTurn(
+    turnId: string,
+    end: { status: "failed" | "cancelled"; code: string; message: string; now: string },
+  ): Promise<Message | undefined>;
+  /** Turns that are queued or running, oldest first: what a crash interrupted, or what still waits. */
+  unfinishedTurns(): Promise<Turn[]>;
+  /** Verdict by origin run id (the id of a turn's first run). */
+  verdict(originRunId: string): Promise<RunVerdict>;
+  openActivations(): Promise<OutboxRow[]>;
+  closeActivation(originRunId: string, now: string): Promise<void>;
+
+  /** The newest `limit` history messages (no notices) of the exact conversation id, oldest first; without those of `exceptRunId`. */
+  history(conversationId: string, limit: number, exceptRunId?: string): Promise<SnapshotMessage[]>;
+  /** Feed over all buckets of a base conversation, mirrors left out, ascending by seq after `afterSeq`. */
+  feed(baseId: string, afterSeq: number, limit: number): Promise<Message[]>;
+  /** The newest `limit` rows of that feed, ascending. */
+  tail(baseId: string, limit: number): Promise<Message[]>;
+  /**
+   * Appends a delivered answer under its delivery key. The same key and text again is a no-op that returns the
+   * first row with `appended: false`; the same key with another text is a `request_conflict`.
+   */
+  appendDelivered(append: AppendDelivered): Promise<Result<{ message: Message; appended: boolean }>>;
+  /** The row that proves a delivery, anywhere below the base conversation. */
+  findDelivered(baseId: string, deliveryKey: string): Promise<Message | undefined>;
+  close(): Promise<void>;
+}
