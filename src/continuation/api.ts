@@ -1,0 +1,61 @@
+import type { Result } from "../core/errors.ts";
+import type { RunClaimsIssuer } from "../core/ports/run-claims.ts";
+import type {
+  ClaimAnswer,
+  ClaimBody,
+  ContinuationDetail,
+  ContinuationHealth,
+  ContinuationStatus,
+  DetachedClaimBody,
+  ListAnswer,
+  Resolution,
+  ResultAnswer,
+  ResultBody,
+} from "../core/wire.ts";
+
+/**
+ * The continuation service as http, host and embedders see it. Authentication is a step of its own, so that a
+ * token is checked before a body is read; what it returns is the authority to go on with that one request.
+ */
+export interface ContinuationService {
+  /** Recovers interrupted work, then starts the worker. */
+  startWorker(): Promise<void>;
+  /** Refuses new mutations (`service_stopping`) and waits for running work, bounded by the stop time-out. */
+  stop(): Promise<void>;
+  readonly issuer: RunClaimsIssuer;
+  readonly claims: ClaimEntry;
+  readonly results: ResultEntry;
+  readonly operator: OperatorActions;
+  /** Whether this bearer is the operator's, in constant time. */
+  isOperator(token: string): boolean;
+}
+
+export interface ClaimEntry {
+  /** 401 `invalid_claim_capability` when unknown or released. The capability is checked again when `claim` is called. */
+  authenticate(token: string): Result<{ claim(body: ClaimBody): Promise<Result<ClaimAnswer>> }>;
+  /** 401 `invalid_service_capability` for an unknown name or a wrong token alike. */
+  authenticateDetached(
+    serviceName: string,
+    token: string,
+  ): Result<{ claim(body: DetachedClaimBody): Promise<Result<ClaimAnswer>> }>;
+}
+
+export interface ResultEntry {
+  /** 404 `not_found` for an unknown or forgotten id, 401 `invalid_result_capability` for a wrong token. */
+  authenticate(
+    continuationId: string,
+    token: string,
+  ): Result<{ submit(body: ResultBody): Promise<Result<ResultAnswer>>; status(): ContinuationStatus }>;
+}
+
+export interface OperatorActions {
+  health(): ContinuationHealth;
+  /** `limit` and `cursor` as they came in the query; both are checked here. */
+  list(query: { limit?: string; cursor?: string; state?: string }): Result<ListAnswer>;
+  show(continuationId: string): Result<ContinuationDetail>;
+  /** Captured text of a delivered capture continuation, else undefined. Not reachable over HTTP. */
+  capturedText(continuationId: string): string | undefined;
+  retry(continuationId: string, options: { allowUnknown?: boolean }): Promise<Result<ContinuationStatus>>;
+  cancel(continuationId: string): Promise<Result<ContinuationStatus>>;
+  resolve(continuationId: string, resolution: Resolution): Promise<Result<ContinuationStatus>>;
+}

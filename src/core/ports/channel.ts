@@ -1,0 +1,46 @@
+import type { Result } from "../errors.ts";
+import type { ConversationEvent } from "../turn.ts";
+import type { DeliveryOutcome, DeliveryProof, DeliveryRequest } from "./delivery.ts";
+
+export type ChannelStatus = "disabled" | "waiting_for_config" | "running" | "degraded" | "failed";
+
+/**
+ * The channel contract. A channel takes turns in from a person and posts answers out; it owns one destination
+ * scheme (the part of a route before the first `:`).
+ */
+export interface Channel {
+  readonly name: string;
+  /** Destination scheme, such as `terminal` or `slack`. */
+  readonly scheme: string;
+  status(): ChannelStatus;
+  /** Whether the allowlist admits this destination. Checked again at synthesis and at delivery. */
+  allows(destination: string): boolean;
+  start(): Promise<void>;
+  stop(): Promise<void>;
+  /** One post. Resolves with a typed outcome; a throw after the post began counts as unknown. */
+  deliver(request: DeliveryRequest): Promise<DeliveryOutcome>;
+  findDelivery(
+    destination: string,
+    deliveryKey: string,
+    since: string,
+    signal: AbortSignal,
+  ): Promise<DeliveryProof>;
+}
+
+export interface TurnInput {
+  readonly requestId: string;
+  readonly conversationId: string;
+  readonly thread?: string;
+  readonly text: string;
+  readonly replyTo: string;
+}
+
+/** What the host offers to channels: the harness behind one small interface. */
+export interface TurnEngine {
+  /** Admits a turn durably and runs it in its thread's order. Resolves at admission, not at the end. */
+  submit(input: TurnInput): Promise<Result<{ turnId: string; replayed: boolean }>>;
+  /** Cancels a queued or running turn. `turn_finished` when it is terminal already. */
+  cancel(turnId: string): Promise<Result<void>>;
+  /** Committed events and live previews of one base conversation. Returns an unsubscribe function. */
+  observe(baseConversationId: string, listener: (event: ConversationEvent) => void): () => void;
+}
