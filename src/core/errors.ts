@@ -58,6 +58,7 @@ export const ERROR_TABLE = {
   // Resources and state
   not_found: row(404),
   method_not_allowed: row(405),
+  request_timeout: row(408, "later"),
   claim_conflict: row(409),
   result_conflict: row(409),
   result_not_accepted: row(409),
@@ -107,6 +108,7 @@ export const ERROR_TABLE = {
   mcp_failed: row(502, "unknown"),
   unsupported_continuation_server: row(500, "never"),
   channel_failed: row(502, "unknown"),
+  listen_failed: row(503, "later"),
   // Command line
   usage: row(400, "never", 2),
   host_unreachable: row(503, "later"),
@@ -155,8 +157,27 @@ export class AppError extends Error {
   readonly retryAfterMs: number | undefined;
 }
 
+/** One thing that is wrong with the configuration. `source` is the file or environment variable it came from. */
+export interface ConfigProblem {
+  readonly source: string;
+  /** Dotted path inside the source; empty when the whole source is meant. */
+  readonly path: string;
+  /** What was found and what is allowed; never a secret value. */
+  readonly message: string;
+}
+
+/** Everything that is wrong with the configuration at once; the message lists the problems too. */
 export class ConfigError extends AppError {
   override readonly name = "ConfigError";
+  readonly problems: readonly ConfigProblem[];
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options?: { cause?: unknown; problems?: readonly ConfigProblem[] },
+  ) {
+    super(code, message, options);
+    this.problems = options?.problems ?? [];
+  }
 }
 /** A fault or refusal of the per-record store; its message names the path. */
 export class StoreError extends AppError {
