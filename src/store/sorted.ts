@@ -1,0 +1,125 @@
+/**
+ * A sorted list in chunks: finding, adding and removing cost O(log n) comparisons and a move inside one chunk, so
+ * that an index over 50,000 records costs the same as one over none. Equal items (comparison 0) are one item.
+ */
+
+const CHUNK = 512;
+
+export interface Sorted<T> {
+  readonly size: number;
+  first(): T | undefined;
+  last(): T | undefined;
+  add(item: T): void;
+  /** Removes the item that compares equal; tells whether there was one. */
+  remove(item: T): boolean;
+  /** Puts `next` in place of the equal item when order allows it, else moves it. */
+  replace(previous: T, next: T): void;
+  /** Items in order, from the first on or strictly after `after`. Do not change the list meanwhile. */
+  from(after?: T): IterableIterator<T>;
+}
+
+/** `initial` may be in any order. */
+export function createSorted<T>(compare: (a: T, b: T) => number, initial: readonly T[] = []): Sorted<T> {
+  const sorted = [...initial].sort(compare);
+  const chunks: T[][] = [];
+  for (let at = 0; at < sorted.length; at += CHUNK) chunks.push(sorted.slice(at, at + CHUNK));
+  let size = sorted.length;
+
+  /** The first chunk whose last item is not before `item`; the last chunk when there is none. */
+  function chunkIndex(item: T): number {
+    let low = 0;
+    let high = chunks.length - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      const last = chunks[middle]?.at(-1);
+      if (last !== undefined && compare(last, item) < 0) low = middle + 1;
+      else high = middle;
+    }
+    return Math.max(0, low);
+  }
+
+  /** The first position in the chunk whose item is not before `item`. */
+  function position(chunk: readonly T[], item: T): number {
+    let low = 0;
+    let high = chunk.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (compare(chunk[middle] as T, item) < 0) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  function locate(item: T): { chunk: T[]; index: number; at: number } | undefined {
+    const index = chunkIndex(item);
+    const chunk = chunks[index];
+    if (chunk === undefined) return undefined;
+    const at = position(chunk, item);
+    return at < chunk.length && compare(chunk[at] as T, item) === 0 ? { chunk, index, at } : undefined;
+  }
+
+  function add(item: T): void {
+    const index = chunkIndex(item);
+    const chunk = chunks[index];
+    if (chunk === undefined) {
+      chunks.push([item]);
+      size = 1;
+      return;
+    }
+    const at = position(chunk, item);
+    if (at < chunk.length && compare(chunk[at] as T, item) === 0) {
+      chunk[at] = item;
+      return;
+    }
+    chunk.splice(at, 0, item);
+    size += 1;
+    if (chunk.length > 2 * CHUNK) chunks.splice(index + 1, 0, chunk.splice(CHUNK));
+  }
+
+  function remove(item: T): boolean {
+    const found = locate(item);
+    if (found === undefined) return false;
+    found.chunk.splice(found.at, 1);
+    if (found.chunk.length === 0) chunks.splice(found.index, 1);
+    size -= 1;
+    return true;
+  }
+
+  return {
+    get size() {
+      return size;
+    },
+    first: () => chunks[0]?.[0],
+    last: () => chunks.at(-1)?.at(-1),
+    add,
+    remove,
+    replace(previous, next) {
+      const found = compare(previous, next) === 0 ? locate(previous) : undefined;
+      if (found !== undefined) found.chunk[found.at] = next;
+      else {
+        remove(previous);
+        add(next);
+      }
+    },
+    *from(after) {
+      let index = 0;
+      let at = 0;
+      if (after !== undefined) {
+        index = chunkIndex(after);
+        const chunk = chunks[index];
+        if (chunk === undefined) return;
+        at = position(chunk, after);
+        if (at < chunk.length && compare(chunk[at] as T, after) === 0) at += 1;
+      }
+      for (; index < chunks.length; index += 1, at = 0) {
+        const chunk = chunks[index];
+        if (chunk === undefined) return;
+        for (; at < chunk.length; at += 1) yield chunk[at] as T;
+      }
+    },
+  };
+}
+
+export function compareText(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
