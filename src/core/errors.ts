@@ -99,6 +99,8 @@ export const ERROR_TABLE = {
   // Turns
   turns_corrupt: row(500),
   turns_newer_schema: row(500),
+  turns_unsafe_file: row(500),
+  turns_failed: row(500, "unknown"),
   commit_in_doubt: row(500, "unknown"),
   // Model, MCP, channels
   model_failed: row(502, "unknown"),

@@ -39,6 +39,8 @@ export const CURSOR_MAX_CHARS = 512;
 export const DEADLINE_MAX_MS = 30 * DAY_MS;
 export const ERROR_REASON_MAX_CHARS = 500;
 export const BODY_READ_TIMEOUT_MS = 30 * SECOND_MS;
+/** Deepest nesting of a JSON body; what walks it afterwards is recursive. */
+export const JSON_MAX_DEPTH = 256;
 
 // Work (protocol.md)
 export const LEASE_MS = 30 * MINUTE_MS;
@@ -56,6 +58,8 @@ export const HISTORY_MAX_MESSAGES = 64;
 export const TURN_TEXT_MAX_BYTES = 64 * KIB;
 export const THREAD_QUEUE_MAX = 100;
 export const DEFAULT_MAX_STEPS = 50;
+/** Turns of different threads that run at the same time; ours. */
+export const DEFAULT_MAX_CONCURRENT_RUNS = 4;
 export const TOOL_RESULT_MAX_CHARS = 12_000;
 
 const positive = (max: number, fallback: number) => z.int().min(1).max(max).default(fallback);

@@ -40,7 +40,8 @@ export const hex64 = z.string().regex(/^[0-9a-f]{64}$/, "must be 64 lower-case h
 /** Any string that `Date` can read: older runtimes were not stricter. What we write is always `toISOString()`. */
 export const dateText = z.string().refine((value) => !Number.isNaN(Date.parse(value)), "must be a date");
 const count = z.int().min(0);
-const json = z.json() as z.ZodType<JsonValue>;
+/** A value that JSON.parse gave. Not `z.json()`, which drops keys named `__proto__` and recurses per level. */
+export const jsonSchema = z.custom<JsonValue>((value) => value !== undefined, "must be a JSON value");
 
 export const originContextRefSchema = z.strictObject({
   schemaVersion: z.literal(1),
@@ -109,7 +110,7 @@ export const recordSchema = z.looseObject({
   completionKind: z.enum(["synthesized", "origin_context_unavailable"]).optional(),
   resultIdempotencyKey: text.optional(),
   resultPayloadHash: hex64.optional(),
-  resultPayload: json.optional(),
+  resultPayload: jsonSchema.optional(),
   synthesisStartedAt: dateText.optional(),
   synthesizedText: z.string().optional(),
   actionable: z.boolean().optional(),
@@ -149,6 +150,15 @@ export function isSettled(record: Pick<ContinuationRecord, "state">): boolean {
 /** Idempotency identity of a claim: one record per server, origin run and task key. */
 export function claimIdentity(record: { serverName: string; originRunId: string; taskKey: string }): string {
   return `${record.serverName}\0${record.originRunId}\0${record.taskKey}`;
+}
+
+/** Who is limited together by `maxActivePerOrigin`: all claims of one run, or of one service on one named route. */
+export function originKey(record: {
+  routeName?: string | undefined;
+  originRunId: string;
+  claimFingerprint: string;
+}): string {
+  return record.routeName === undefined ? record.originRunId : record.claimFingerprint;
 }
 
 /** The file name of a record is the digest of its id (store-format.md §1). */

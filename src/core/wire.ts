@@ -2,6 +2,7 @@ import { z } from "zod";
 import { FIELD_MAX_CHARS } from "./limits.ts";
 import {
   hex64,
+  jsonSchema,
   lastErrorSchema,
   modeSchema,
   originContextStateSchema,
@@ -32,7 +33,7 @@ export type DetachedClaimBody = z.infer<typeof detachedClaimBodySchema>;
 export const resultBodySchema = z.object({
   idempotencyKey: field,
   payloadHash: hex64.optional(),
-  payload: z.json(),
+  payload: jsonSchema,
 });
 export type ResultBody = z.infer<typeof resultBodySchema>;
 

@@ -43,4 +43,9 @@ export interface TurnEngine {
   cancel(turnId: string): Promise<Result<void>>;
   /** Committed events and live previews of one base conversation. Returns an unsubscribe function. */
   observe(baseConversationId: string, listener: (event: ConversationEvent) => void): () => void;
+  /**
+   * Tells the observers of a base conversation about an event that the engine did not make itself, such as a delivered
+   * answer. Call it only after the row is durable.
+   */
+  publish(baseConversationId: string, event: ConversationEvent): void;
 }

@@ -32,9 +32,9 @@ export interface RecordView {
   byClaim(identity: string): ContinuationRecord | undefined;
   /** Non-terminal records of the origin group. */
   members(group: OriginGroup): ContinuationRecord[];
-  /** Number of non-terminal records, in all and for one origin run. */
+  /** Number of non-terminal records, in all and for one origin (`originKey` of core/record.ts). */
   active(): number;
-  activeOfOrigin(originRunId: string): number;
+  activeOfOrigin(originKey: string): number;
 }
 
 export interface DurableView extends RecordView {
@@ -43,6 +43,10 @@ export interface DurableView extends RecordView {
    * `nextAttemptAt` has passed and which no live lease holds; oldest `updatedAt` first, at most `limit`.
    */
   due(nowMs: number, limit: number): ContinuationRecord[];
+  /** How many records `due` would give without a limit. */
+  dueCount(nowMs: number): number;
+  /** Oldest `createdAt` of the non-terminal records. */
+  oldestActiveAt(): string | undefined;
   /** When the next piece of work becomes due, or the next deadline of a non-terminal record passes; undefined for never. */
   nextDueAt(): number | undefined;
   nextDeadlineAt(): number | undefined;
@@ -86,8 +90,8 @@ export interface ContinuationStore {
    * poisoned or closed.
    */
   commit(change: StoreChange): Promise<void>;
-  /** Resolves when everything that `head` shows now is durable; rejects as `commit` does. */
-  settled(): Promise<void>;
+  /** Resolves when what `head` shows now, of this record or of all, is durable; rejects as `commit` does. */
+  settled(continuationId?: string): Promise<void>;
   /**
    * Group activation (store-format.md §5), a barrier in the journal: flush; read the members from durable state;
    * publish the marker; commit every member as `pinned`; unlink the marker durably; only then other changes to

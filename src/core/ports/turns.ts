@@ -13,6 +13,8 @@ export interface AdmitTurn {
   readonly text: string;
   readonly replyTo: string;
   readonly now: string;
+  /** A new turn is refused (`queue_full`) when this many already wait in its thread; a replay never is. */
+  readonly maxQueued: number;
 }
 
 /** What one model call was given and gave back, journaled before and after it. */
@@ -85,22 +87,28 @@ export interface AppendDelivered {
  * transaction, durable when its promise resolves. Faults throw `TurnError`.
  */
 export interface TurnStore {
-  /** The same request id with the same conversation and text gives the first turn again (`replayed`); else `request_conflict`. */
+  /**
+   * Request ids are unique in a base conversation: the same id with the same thread and text gives the first turn
+   * again (`replayed`), also from another daily bucket; else `request_conflict`. Promises resolve in admission order.
+   */
   admit(turn: AdmitTurn): Promise<Result<{ turn: Turn; replayed: boolean }>>;
   getTurn(turnId: string): Promise<Turn | undefined>;
-  /** Starts a run: turn `queued` → `running`, the user message appended with the first run. */
-  startRun(turnId: string, runId: string, now: string): Promise<Run>;
+  /** Starts a run: turn `queued` → `running`, the user message appended (and returned) with the first run. */
+  startRun(turnId: string, runId: string, now: string): Promise<{ run: Run; userMessage?: Message }>;
   openStep(step: StepRecord): Promise<void>;
   closeStep(stepId: string, outcome: StepOutcome): Promise<void>;
   openToolCall(call: ToolCallRecord): Promise<void>;
   closeToolCall(runId: string, callId: string, outcome: ToolCallOutcome): Promise<void>;
   /** One transaction: assistant message, run and turn succeeded, outbox row. */
   commitTurn(commit: CommitTurn): Promise<Message>;
-  /** Run and turn failed or cancelled, with a notice row in the conversation. Returns the notice. */
+  /**
+   * Run and turn failed or cancelled, with a notice row in the conversation. Returns the rows appended, ascending:
+   * the user message too when no run had begun; none when the turn was terminal already.
+   */
   endTurn(
     turnId: string,
     end: { status: "failed" | "cancelled"; code: string; message: string; now: string },
-  ): Promise<Message | undefined>;
+  ): Promise<Message[]>;
   /** Turns that are queued or running, oldest first: what a crash interrupted, or what still waits. */
   unfinishedTurns(): Promise<Turn[]>;
   /** Verdict by origin run id (the id of a turn's first run). */
@@ -108,7 +116,11 @@ export interface TurnStore {
   openActivations(): Promise<OutboxRow[]>;
   closeActivation(originRunId: string, now: string): Promise<void>;
 
-  /** The newest `limit` history messages (no notices) of the exact conversation id, oldest first; without those of `exceptRunId`. */
+  /**
+   * What the model may remember of the exact conversation id: at most the newest `limit` messages, oldest first, as
+   * whole turns that succeeded (in commit order, pairs adjacent) and delivered answers; no notices, no failed,
+   * cancelled or running turns (a cancelled request must not come back as an unanswered one), not `exceptRunId`.
+   */
   history(conversationId: string, limit: number, exceptRunId?: string): Promise<SnapshotMessage[]>;
   /** Feed over all buckets of a base conversation, mirrors left out, ascending by seq after `afterSeq`. */
   feed(baseId: string, afterSeq: number, limit: number): Promise<Message[]>;

@@ -1,0 +1,136 @@
+import { ok, type Result, refuse } from "../core/errors.ts";
+import { CURSOR_MAX_CHARS } from "../core/limits.ts";
+import { type ContinuationRecord, type ContinuationState, dateText, stateSchema } from "../core/record.ts";
+import type { ContinuationStatus } from "../core/wire.ts";
+import type { OperatorActions } from "./api.ts";
+import { recordHistory } from "./delivery-job.ts";
+import type { ContinuationDeps } from "./deps.ts";
+import type { Ledger } from "./ledger.ts";
+import { detailOf, healthOf, statusOf } from "./status.ts";
+
+/** What an operator may see and do. None of it accepts a destination, and none of it prints a payload or a text. */
+export function createOperatorActions(
+  deps: ContinuationDeps,
+  ledger: Ledger,
+  stop: AbortSignal,
+): OperatorActions {
+  const { store, clock, limits } = deps;
+  const resolving = new Set<string>();
+
+  const asStatus = (result: Result<ContinuationRecord>): Result<ContinuationStatus> =>
+    result.ok ? ok(statusOf(result.value)) : result;
+
+  return {
+    health: () => healthOf(store, clock.now()),
+
+    list(query) {
+      const limit = parseLimit(query.limit, limits.operatorPageSize);
+      if (limit === undefined) {
+        return refuse(
+          "invalid_page_limit",
+          `limit must be a whole number from 1 to ${limits.operatorPageSize}.`,
+        );
+      }
+      const after = query.cursor === undefined ? undefined : decodeCursor(query.cursor);
+      if (query.cursor !== undefined && after === undefined) {
+        return refuse("invalid_page_cursor", "cursor must be a nextCursor of an earlier page, unchanged.");
+      }
+      let state: ContinuationState | undefined;
+      if (query.state !== undefined) {
+        const parsed = stateSchema.safeParse(query.state);
+        if (!parsed.success) {
+          return refuse("invalid_state", `state must be one of ${stateSchema.options.join(", ")}.`);
+        }
+        state = parsed.data;
+      }
+      const page = store.durable.page(limit, after, state);
+      return ok({
+        continuations: page.records.map(statusOf),
+        pageSize: limit,
+        ...(page.next === undefined ? {} : { nextCursor: encodeCursor(page.next) }),
+      });
+    },
+
+    show(continuationId) {
+      const record = store.durable.get(continuationId);
+      return record === undefined ? refuse("not_found", "No such continuation.") : ok(detailOf(record));
+    },
+
+    capturedText(continuationId) {
+      const record = store.durable.get(continuationId);
+      return record?.mode === "capture" && record.state === "delivered" ? record.synthesizedText : undefined;
+    },
+
+    async retry(continuationId, options) {
+      return asStatus(
+        await ledger.apply(continuationId, { kind: "retry", allowUnknown: options.allowUnknown === true }),
+      );
+    },
+
+    async cancel(continuationId) {
+      return asStatus(await ledger.apply(continuationId, { kind: "cancel" }));
+    },
+
+    async resolve(continuationId, resolution) {
+      if (resolving.has(continuationId)) {
+        return refuse("resolution_in_progress", "Another resolution of this continuation is under way.");
+      }
+      if (resolution.deliveryId !== undefined && resolution.kind !== "delivered") {
+        return refuse("invalid_resolution", "deliveryId belongs to kind delivered only.");
+      }
+      const record = store.durable.get(continuationId);
+      if (record === undefined) return refuse("not_found", "No such continuation.");
+      if (resolution.kind === "not_delivered") {
+        return asStatus(await ledger.apply(continuationId, { kind: "resolve_not_delivered" }));
+      }
+      if (resolution.kind === "dead_lettered") {
+        return asStatus(await ledger.apply(continuationId, { kind: "resolve_dead_lettered" }));
+      }
+      if (record.state !== "delivery_unknown") {
+        return refuse(
+          "not_delivery_unknown",
+          `Only delivery_unknown can be resolved; the state is ${record.state}.`,
+        );
+      }
+      resolving.add(continuationId);
+      try {
+        const history = await recordHistory(deps, record, stop);
+        return asStatus(
+          await ledger.apply(continuationId, {
+            kind: "resolve_delivered",
+            ...(resolution.deliveryId === undefined ? {} : { deliveryId: resolution.deliveryId }),
+            history,
+          }),
+        );
+      } finally {
+        resolving.delete(continuationId);
+      }
+    },
+  };
+}
+
+function parseLimit(value: string | undefined, pageSize: number): number | undefined {
+  if (value === undefined) return pageSize;
+  if (!/^[0-9]{1,6}$/.test(value)) return undefined;
+  const limit = Number(value);
+  return limit >= 1 && limit <= pageSize ? limit : undefined;
+}
+
+/** base64url of the JSON array `[createdAt, continuationId]` of the last row (protocol.md). */
+export function encodeCursor(position: readonly [string, string]): string {
+  return Buffer.from(JSON.stringify(position), "utf8").toString("base64url");
+}
+
+export function decodeCursor(cursor: string): [string, string] | undefined {
+  if (cursor.length > CURSOR_MAX_CHARS || !/^[A-Za-z0-9_-]+$/.test(cursor)) return undefined;
+  try {
+    const value: unknown = JSON.parse(Buffer.from(cursor, "base64url").toString("utf8"));
+    if (!Array.isArray(value) || value.length !== 2) return undefined;
+    const [createdAt, continuationId]: unknown[] = value;
+    if (typeof createdAt !== "string" || !dateText.safeParse(createdAt).success) return undefined;
+    if (typeof continuationId !== "string" || continuationId === "") return undefined;
+    return [createdAt, continuationId];
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,78 @@
+import { originContextBindingMac, originContextFingerprint } from "../core/derive.ts";
+import { ok, refuse } from "../core/errors.ts";
+import type { RunClaims, RunClaimsIssuer, RunOrigin } from "../core/ports/run-claims.ts";
+import type { ClaimCapability } from "../core/ports/tools.ts";
+import type { ClaimDesk, OpenCapability } from "./claims.ts";
+import type { ContinuationDeps } from "./deps.ts";
+import type { Ledger } from "./ledger.ts";
+
+/**
+ * The claims of one origin run from capability to settlement: issue → release and drain → finalize → (the host
+ * commits the turn) → activate, or abandon when the turn fails before its commit.
+ */
+export function createIssuer(
+  deps: ContinuationDeps,
+  ledger: Ledger,
+  desk: ClaimDesk,
+  continuationServers: readonly string[],
+): RunClaimsIssuer {
+  const { store, clock } = deps;
+
+  return {
+    issue(origin: RunOrigin): RunClaims {
+      const group = {
+        originRunId: origin.originRunId,
+        originConversationId: origin.conversationId,
+        historyBoundary: origin.originRunId,
+      };
+      const capabilities = new Map<string, ClaimCapability>();
+      const open: OpenCapability[] = [];
+      for (const serverName of continuationServers) {
+        const capability = desk.open({
+          serverName,
+          ...group,
+          replyToConversationId: origin.replyTo,
+          mode: "reply",
+        });
+        capabilities.set(serverName, capability.values);
+        open.push(capability);
+      }
+      const pending = () =>
+        store.head.members(group).filter((record) => record.originContextState === "pending");
+
+      return {
+        capabilities,
+        async release() {
+          await Promise.all(open.map((capability) => capability.release()));
+        },
+        hasActiveClaims: () => pending().length > 0,
+
+        async finalize(snapshot) {
+          const stored = await store.snapshots.put(snapshot);
+          if (!stored.ok) return stored;
+          const { ref, release } = stored.value;
+          try {
+            await ledger.applyAll(pending(), (record) => ({
+              kind: "bind_snapshot",
+              ref,
+              fingerprint: originContextFingerprint(record.claimFingerprint, ref.digest),
+              mac: originContextBindingMac(store.secret, record, ref),
+            }));
+          } finally {
+            release();
+          }
+          if (ledger.closed) return refuse("service_stopping", "The host is stopping.");
+          return ok({ snapshotDigest: ref.digest, historyBoundary: group.historyBoundary });
+        },
+
+        async activate(snapshotDigest) {
+          await store.activate(group, snapshotDigest, new Date(clock.now()).toISOString());
+        },
+
+        async abandon() {
+          await ledger.applyAll(pending(), () => ({ kind: "abandon_origin" }));
+        },
+      };
+    },
+  };
+}

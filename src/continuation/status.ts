@@ -1,0 +1,92 @@
+import type { ContinuationStore } from "../core/ports/store.ts";
+import { type ContinuationRecord, isTerminal } from "../core/record.ts";
+import type { ContinuationDetail, ContinuationHealth, ContinuationStatus } from "../core/wire.ts";
+
+/** What may be seen of a record: never payload, text, destination or token. */
+export function statusOf(record: ContinuationRecord): ContinuationStatus {
+  return {
+    continuationId: record.continuationId,
+    state: record.state,
+    mode: record.mode,
+    taskKey: record.taskKey,
+    createdAt: record.createdAt,
+    updatedAt: record.updatedAt,
+    deadline: record.deadline,
+    attempts: { synthesis: record.synthesisAttempts, delivery: record.deliveryAttempts },
+    synthesisDeferrals: record.synthesisDeferrals,
+    originContext: {
+      state: record.originContextState,
+      ...(record.originContextDigest === undefined ? {} : { digest: record.originContextDigest }),
+      ...(record.originContextMessageCount === undefined
+        ? {}
+        : { messageCount: record.originContextMessageCount }),
+    },
+    ...(record.completionKind === undefined ? {} : { completionKind: record.completionKind }),
+    ...(record.nextAttemptAt === undefined || isTerminal(record)
+      ? {}
+      : { nextAttemptAt: record.nextAttemptAt }),
+    ...(record.lastError === undefined ? {} : { lastError: record.lastError }),
+    ...(record.receipt === undefined ? {} : { receipt: record.receipt }),
+  };
+}
+
+/** The status, its timeline (records of older runtimes have none) and what it waits for. */
+export function detailOf(record: ContinuationRecord): ContinuationDetail {
+  const waitsFor = waitsForOf(record);
+  return {
+    ...statusOf(record),
+    timeline: record.timeline ?? [{ at: record.createdAt, what: "claimed" }],
+    ...(waitsFor === undefined ? {} : { waitsFor }),
+  };
+}
+
+/** One sentence: what must happen next, and who does it. Undefined when nothing is left to happen. */
+export function waitsForOf(record: ContinuationRecord): string | undefined {
+  const retryAt = record.nextAttemptAt === undefined ? "" : `; next attempt at ${record.nextAttemptAt}`;
+  switch (record.state) {
+    case "claimed":
+      return record.originContextState === "pending"
+        ? "the origin turn to commit, and the service to submit its result"
+        : "the service to submit its result";
+    case "result_received":
+      if (record.originContextState === "pending") return `the origin turn to commit${retryAt}`;
+      return record.lastError === undefined ? "a free worker" : `${record.lastError.code} to pass${retryAt}`;
+    case "synthesizing":
+      return "the model to answer";
+    case "ready_to_deliver":
+      return record.deliveryStartedAt === undefined
+        ? `delivery${retryAt}`
+        : "the channel to confirm the post";
+    case "delivery_retry":
+      return `the channel to accept the post${retryAt}`;
+    case "delivery_unknown":
+      return "a proof by the channel, or an operator's decision (continuations resolve)";
+    case "dead_lettered":
+      return record.synthesizedText === undefined ? undefined : "an operator's retry, if it is still wanted";
+    default:
+      return undefined;
+  }
+}
+
+/** Health by the rules of seed-000: unhealthy, degraded, healthy. A poisoned store is unhealthy. */
+export function healthOf(store: ContinuationStore, nowMs: number): ContinuationHealth {
+  const counts = store.durable.counts();
+  const stats = store.durable.stats();
+  const fault = store.fault();
+  const pending = store.durable.active();
+  const oldestPendingAt = store.durable.oldestActiveAt();
+  const unhealthy = fault !== undefined || counts.dead_lettered > 0 || counts.delivery_unknown > 0;
+  const degraded = pending > 0 || counts.expired > 0 || stats.historyDegraded > 0;
+  return {
+    status: unhealthy ? "unhealthy" : degraded ? "degraded" : "healthy",
+    checkedAt: new Date(nowMs).toISOString(),
+    counts,
+    pending,
+    due: store.durable.dueCount(nowMs),
+    ...(oldestPendingAt === undefined ? {} : { oldestPendingAt }),
+    storage: {
+      ...stats,
+      ...(fault === undefined ? {} : { fault: { code: fault.code, since: fault.since } }),
+    },
+  };
+}
