@@ -51,20 +51,18 @@ export type Decision =
 
 type Moves = Partial<Record<CommandKind, readonly ContinuationState[]>>;
 
-const OPERATOR_MOVES: Moves = {
-  retry: ["ready_to_deliver", "result_received"],
-};
-const DELIVERY_MOVES: Moves = {
-  begin_delivery: ["ready_to_deliver", "delivery_retry"],
+const deliveryMoves = (state: "ready_to_deliver" | "delivery_retry"): Moves => ({
+  defer: [state],
+  begin_delivery: [state],
   confirm_delivery: ["delivered"],
   postpone_delivery: ["delivery_retry", "dead_lettered"],
   refuse_delivery: ["dead_lettered"],
   lose_delivery: ["delivery_unknown"],
   reject: ["dead_lettered"],
-  recover: ["ready_to_deliver", "delivery_retry", "delivery_unknown"],
+  recover: [state, "delivery_unknown"],
   expire: ["expired", "delivery_unknown"],
   cancel: ["cancelled"],
-};
+});
 
 /** State × command → the states it may lead to. The diagram in docs/ is printed from this table by a test. */
 export const MOVES: Readonly<Record<ContinuationState, Moves>> = {
@@ -95,18 +93,18 @@ export const MOVES: Readonly<Record<ContinuationState, Moves>> = {
     recover: ["dead_lettered"],
     expire: ["expired"],
   },
-  ready_to_deliver: DELIVERY_MOVES,
-  delivery_retry: { ...DELIVERY_MOVES, retry: ["ready_to_deliver"] },
+  ready_to_deliver: deliveryMoves("ready_to_deliver"),
+  delivery_retry: { ...deliveryMoves("delivery_retry"), retry: ["ready_to_deliver"] },
   delivered: {},
   delivery_unknown: {
-    ...OPERATOR_MOVES,
+    retry: ["ready_to_deliver"],
     resolve_delivered: ["delivered"],
     resolve_not_delivered: ["ready_to_deliver"],
     resolve_dead_lettered: ["dead_lettered"],
   },
   expired: {},
   cancelled: {},
-  dead_lettered: OPERATOR_MOVES,
+  dead_lettered: { retry: ["ready_to_deliver", "result_received"] },
 };
 
 /** The record moved on while a worker held an older version of it. */

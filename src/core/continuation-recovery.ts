@@ -19,7 +19,7 @@ export function recover(record: ContinuationRecord, at: string): Decision {
       ),
     );
   }
-  if (record.deliveryStartedAt !== undefined) {
+  if (deliveryBegun(record)) {
     return changed(
       loseDelivery(
         record,
@@ -39,7 +39,7 @@ export function recover(record: ContinuationRecord, at: string): Decision {
 export function expire(record: ContinuationRecord, nowMs: number): Decision {
   if (isTerminal(record) || nowMs < Date.parse(record.deadline)) return { kind: "unchanged", record };
   const at = new Date(nowMs).toISOString();
-  if (record.deliveryStartedAt !== undefined) {
+  if (deliveryBegun(record)) {
     return changed(
       loseDelivery(
         record,
@@ -76,7 +76,8 @@ export function retry(record: ContinuationRecord, allowUnknown: boolean, nowMs: 
     );
   }
   const hasText = record.synthesizedText !== undefined;
-  if (!hasText && record.mode !== "silent") {
+  const needsNoText = record.mode === "silent" && record.state === "dead_lettered";
+  if (!hasText && !needsNoText) {
     return refused(
       "synthesis_not_retryable",
       "No synthesized text is stored, and the model is never asked twice.",
@@ -110,4 +111,10 @@ export function inFlight(record: ContinuationRecord): boolean {
     record.deliveryStartedAt !== undefined ||
     record.state === "synthesizing"
   );
+}
+
+/** A post was begun and its outcome is not stored. */
+function deliveryBegun(record: ContinuationRecord): boolean {
+  const deliverable = record.state === "ready_to_deliver" || record.state === "delivery_retry";
+  return deliverable && record.deliveryStartedAt !== undefined;
 }
