@@ -1,0 +1,40 @@
+import { AppError, ERROR_TABLE, errorText, type Refusal, type Result } from "../core/errors.ts";
+import type { Logger } from "../core/ports/platform.ts";
+import type { ErrorBody } from "../core/wire.ts";
+
+/** How a refusal or an error becomes an HTTP answer: `{error: {code, message}}` with the status of `ERROR_TABLE`. */
+
+/** The answer to a refusal. 429 and 503 carry `retry-after` in whole seconds, at least 1. */
+export function refusalResponse(refusal: Refusal): Response {
+  const status = ERROR_TABLE[refusal.code].status;
+  const body: ErrorBody = { error: { code: refusal.code, message: refusal.message } };
+  const headers = new Headers();
+  if (status === 429 || status === 503) {
+    headers.set("retry-after", String(Math.max(1, Math.ceil((refusal.retryAfterMs ?? 0) / 1000))));
+  }
+  if (status === 401) headers.set("www-authenticate", "Bearer");
+  return Response.json(body, { status, headers });
+}
+
+/** The value as JSON with the given status (200 unless told), or the refusal. */
+export function resultResponse<T>(result: Result<T>, status = 200): Response {
+  return result.ok ? Response.json(result.value, { status }) : refusalResponse(result.refusal);
+}
+
+/**
+ * The answer to something thrown. A typed error of a request (below 500) keeps its code and message. Faults may name
+ * paths, so a 503 keeps only its code, and everything else is `internal_error` without detail. Both are logged.
+ */
+export function thrownResponse(error: unknown, logger: Logger): Response {
+  if (error instanceof AppError && ERROR_TABLE[error.code].status < 500) return refusalResponse(error);
+  const code = error instanceof AppError ? error.code : undefined;
+  logger.error("request failed", { code, error: errorText(error) });
+  if (error instanceof AppError && ERROR_TABLE[error.code].status === 503) {
+    return refusalResponse({
+      code: error.code,
+      message: "the service cannot do this now",
+      ...(error.retryAfterMs === undefined ? {} : { retryAfterMs: error.retryAfterMs }),
+    });
+  }
+  return refusalResponse({ code: "internal_error", message: "internal error" });
+}

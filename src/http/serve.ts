@@ -1,0 +1,81 @@
+import { AppError, errorText } from "../core/errors.ts";
+import { SECOND_MS, STOP_TIMEOUT_MS } from "../core/limits.ts";
+import type { Clock, Logger } from "../core/ports/platform.ts";
+import { thrownResponse } from "./errors.ts";
+import type { Bound } from "./loopback.ts";
+
+/** Closes a connection on which nothing moved for so long. Event streams send a heartbeat more often than that. */
+const IDLE_TIMEOUT_MS = 60 * SECOND_MS;
+
+export interface ServeDeps {
+  /** Builds the app once the real port is known. */
+  readonly app: (bound: Bound) => { fetch(request: Request): Response | Promise<Response> };
+  readonly host: string;
+  /** 0 takes any free port. */
+  readonly port: number;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+export interface HttpServer extends Bound {
+  /**
+   * Takes no new connection, waits for open requests up to `STOP_TIMEOUT_MS`, then closes what is left. Whoever owns
+   * an event stream ends it first. Idempotent.
+   */
+  stop(): Promise<void>;
+}
+
+/** Listens on a loopback address. Rejects with `listen_failed`, naming the address and the way out. */
+export async function serveHttp(deps: ServeDeps): Promise<HttpServer> {
+  const { host, port, clock, logger } = deps;
+  let handle: ReturnType<ServeDeps["app"]>["fetch"] | undefined;
+  let server: Bun.Server<undefined>;
+  try {
+    server = Bun.serve({
+      hostname: host,
+      port,
+      idleTimeout: IDLE_TIMEOUT_MS / SECOND_MS,
+      // Each route has its own, much smaller limit; Bun's would answer before the credential is looked at.
+      maxRequestBodySize: Number.MAX_SAFE_INTEGER,
+      development: false,
+      fetch: (request) => {
+        if (handle === undefined) return new Response(null, { status: 503, headers: { "retry-after": "1" } });
+        return handle(request);
+      },
+      error: (error) => thrownResponse(error, logger),
+    });
+  } catch (error) {
+    throw listenError(host, port, error);
+  }
+  const bound: Bound = { host, port: server.port ?? port };
+  handle = deps.app(bound).fetch;
+
+  let stopped: Promise<void> | undefined;
+  const stop = async () => {
+    const closed = server.stop(false);
+    const { promise: late, resolve } = Promise.withResolvers<"late">();
+    const stopTimer = clock.timer(STOP_TIMEOUT_MS, () => resolve("late"));
+    if ((await Promise.race([closed, late])) === "late") {
+      logger.warn("requests still open at stop were closed", { port: bound.port });
+      await server.stop(true);
+    }
+    stopTimer();
+  };
+  return {
+    ...bound,
+    stop: () => {
+      stopped ??= stop();
+      return stopped;
+    },
+  };
+}
+
+function listenError(host: string, port: number, cause: unknown): AppError {
+  const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
+  const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
+  const message =
+    code === "EADDRINUSE"
+      ? `cannot listen on ${address}: the port is in use. Stop the program that uses it (perhaps another mono-agent), or set another port in the configuration.`
+      : `cannot listen on ${address}: ${code || errorText(cause)}. Set a loopback host and a free port in the configuration.`;
+  return new AppError("listen_failed", message, { cause });
+}
