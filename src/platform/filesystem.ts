@@ -151,7 +151,8 @@ function performSync(step: FileStep): void {
       return;
     }
     case "rename":
-      return renameSync(step.from, step.to);
+      renameSync(step.from, step.to);
+      return;
     case "unlink":
       try {
         unlinkSync(step.path);
@@ -166,9 +167,11 @@ function performSync(step: FileStep): void {
         if (step.existsOk && errnoOf(error) === "EEXIST") return;
         throw error;
       }
-      return chmodSync(step.path, step.mode);
+      chmodSync(step.path, step.mode);
+      return;
     case "chmod":
-      return chmodSync(step.path, step.mode);
+      chmodSync(step.path, step.mode);
+      return;
   }
 }
 

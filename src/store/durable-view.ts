@@ -1,0 +1,235 @@
+import type { RetentionLimits } from "../core/limits.ts";
+import type { DurableView } from "../core/ports/store.ts";
+import {
+  type ContinuationRecord,
+  type ContinuationState,
+  claimIdentity,
+  isSettled,
+  isTerminal,
+  STATES,
+  TERMINAL_STATES,
+} from "../core/record.ts";
+import { createActiveIndex } from "./active-index.ts";
+import { compareText, createSorted, type Sorted } from "./sorted.ts";
+
+/**
+ * Owns: the committed records and every index over them.
+ * Does not own: what is committed (journal.ts calls `apply` after a transaction is durable).
+ *
+ * I1. Each index is changed with the record it points to, in the same call; nothing scans all records.
+ * I2. Records are shared with callers and never changed in place.
+ */
+
+interface TimeKey {
+  readonly at: number;
+  readonly id: string;
+}
+type ListRow = Pick<ContinuationRecord, "createdAt" | "continuationId">;
+type WorkRow = Pick<ContinuationRecord, "updatedAt" | "continuationId">;
+
+export interface DurableRecords extends DurableView {
+  /** Puts the new version, or deletes with undefined. Returns the version before. */
+  apply(id: string, next: ContinuationRecord | undefined): ContinuationRecord | undefined;
+}
+
+const byTime = (a: TimeKey, b: TimeKey) => a.at - b.at || compareText(a.id, b.id);
+const newestFirst = (a: ListRow, b: ListRow) =>
+  compareText(b.createdAt, a.createdAt) || compareText(b.continuationId, a.continuationId);
+const oldestUpdate = (a: WorkRow, b: WorkRow) =>
+  compareText(a.updatedAt, b.updatedAt) || compareText(a.continuationId, b.continuationId);
+
+const WORKABLE: ReadonlySet<ContinuationState> = new Set<ContinuationState>([
+  "result_received",
+  "ready_to_deliver",
+  "delivery_retry",
+]);
+
+const ms = (date: string | undefined) => (date === undefined ? 0 : Date.parse(date));
+const readyAt = (record: ContinuationRecord) => Math.max(ms(record.nextAttemptAt), ms(record.leaseUntil));
+const workKey = (record: ContinuationRecord): TimeKey => ({
+  at: readyAt(record),
+  id: record.continuationId,
+});
+const deadlineKey = (record: ContinuationRecord): TimeKey => ({
+  at: ms(record.deadline),
+  id: record.continuationId,
+});
+const isWorkable = (record: ContinuationRecord) => WORKABLE.has(record.state);
+const holdsCapture = (record: ContinuationRecord) =>
+  isSettled(record) && record.mode === "capture" && record.synthesizedText !== undefined;
+
+/** Builds the view over `initial`, sorting each index once. */
+export function createDurableView(
+  initial: readonly ContinuationRecord[],
+  limits: RetentionLimits,
+): DurableRecords {
+  const records = new Map<string, ContinuationRecord>();
+  const claims = new Map<string, string>();
+  const active = createActiveIndex();
+  const counts = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<ContinuationState, number>;
+  const tally = { compacted: 0, capturedText: 0, historyDegraded: 0 };
+
+  function count(record: ContinuationRecord, step: 1 | -1): void {
+    counts[record.state] += step;
+    if (record.compactedAt !== undefined) tally.compacted += step;
+    if (holdsCapture(record)) tally.capturedText += step;
+    if (record.receipt?.historyRecorded === false) tally.historyDegraded += step;
+  }
+
+  for (const record of initial) {
+    records.set(record.continuationId, record);
+    claims.set(claimIdentity(record), record.continuationId);
+    active.change(undefined, record);
+    count(record, 1);
+  }
+  const rows = initial.map((record) => row(record));
+  const all = createSorted<ListRow>(newestFirst, rows);
+  const lists = Object.fromEntries(
+    STATES.map((state) => [
+      state,
+      createSorted<ListRow>(
+        newestFirst,
+        rows.filter((_, index) => initial[index]?.state === state),
+      ),
+    ]),
+  ) as Record<ContinuationState, Sorted<ListRow>>;
+  const deadlines = createSorted(byTime, initial.filter((record) => !isTerminal(record)).map(deadlineKey));
+  // Work waits in `waiting` by the time it becomes due; `promote` moves it to `ready`, which is in working order.
+  const waiting = createSorted(byTime, initial.filter(isWorkable).map(workKey));
+  const ready = createSorted<WorkRow>(oldestUpdate);
+
+  function promote(nowMs: number): void {
+    for (let first = waiting.first(); first !== undefined && first.at <= nowMs; first = waiting.first()) {
+      waiting.remove(first);
+      const record = records.get(first.id);
+      if (record !== undefined) ready.add(record);
+    }
+  }
+
+  function apply(id: string, next: ContinuationRecord | undefined): ContinuationRecord | undefined {
+    const previous = records.get(id);
+    active.change(previous, next);
+    if (previous !== undefined) {
+      count(previous, -1);
+      if (isWorkable(previous) && !ready.remove(previous)) waiting.remove(workKey(previous));
+      if (!isTerminal(previous)) deadlines.remove(deadlineKey(previous));
+      if (previous.state !== next?.state) lists[previous.state].remove(previous);
+    }
+    if (next === undefined) {
+      if (previous === undefined) return undefined;
+      records.delete(id);
+      all.remove(previous);
+      if (claims.get(claimIdentity(previous)) === id) claims.delete(claimIdentity(previous));
+      return previous;
+    }
+    records.set(id, next);
+    count(next, 1);
+    if (isWorkable(next)) waiting.add(workKey(next));
+    if (!isTerminal(next)) deadlines.add(deadlineKey(next));
+    if (previous === undefined) {
+      claims.set(claimIdentity(next), id);
+      all.add(row(next));
+    }
+    if (previous?.state !== next.state) lists[next.state].add(row(next));
+    return previous;
+  }
+
+  const present = (ids: Iterable<string>): ContinuationRecord[] => {
+    const found: ContinuationRecord[] = [];
+    for (const id of ids) {
+      const record = records.get(id);
+      if (record !== undefined) found.push(record);
+    }
+    return found;
+  };
+
+  return {
+    apply,
+    get: (id) => records.get(id),
+    byClaim(identity) {
+      const id = claims.get(identity);
+      return id === undefined ? undefined : records.get(id);
+    },
+    members: (group) => present(active.members(group)),
+    active: () => active.total(),
+    activeOfOrigin: (key) => active.ofOrigin(key),
+    due(nowMs, limit) {
+      promote(nowMs);
+      const due: ContinuationRecord[] = [];
+      for (const { continuationId } of ready.from()) {
+        if (due.length >= limit) break;
+        const record = records.get(continuationId);
+        // The clock may have been set back since it was promoted.
+        if (record !== undefined && readyAt(record) <= nowMs) due.push(record);
+      }
+      return due;
+    },
+    dueCount(nowMs) {
+      promote(nowMs);
+      return ready.size;
+    },
+    oldestActiveAt() {
+      let oldest: string | undefined;
+      for (const state of STATES) {
+        const at = TERMINAL_STATES.has(state) ? undefined : lists[state].last()?.createdAt;
+        if (at !== undefined && (oldest === undefined || at < oldest)) oldest = at;
+      }
+      return oldest;
+    },
+    nextDueAt() {
+      const first = ready.first();
+      const record = first === undefined ? undefined : records.get(first.continuationId);
+      return record === undefined ? waiting.first()?.at : readyAt(record);
+    },
+    nextDeadlineAt: () => deadlines.first()?.at,
+    overdue(nowMs, limit) {
+      const ids: string[] = [];
+      for (const key of deadlines.from()) {
+        if (key.at > nowMs || ids.length >= limit) break;
+        ids.push(key.id);
+      }
+      return present(ids);
+    },
+    inStates: (states) => states.flatMap((state) => present(ids(lists[state]))),
+    page(limit, after, state) {
+      const list = state === undefined ? all : lists[state];
+      const start = after === undefined ? undefined : { createdAt: after[0], continuationId: after[1] };
+      const found: ContinuationRecord[] = [];
+      for (const { continuationId } of list.from(start)) {
+        const record = records.get(continuationId);
+        if (record === undefined) continue;
+        const last = found.at(-1);
+        if (found.length === limit && last !== undefined) {
+          return { records: found, next: [last.createdAt, last.continuationId] };
+        }
+        found.push(record);
+      }
+      return { records: found };
+    },
+    counts: () => ({ ...counts }),
+    stats: () => ({
+      format: "per-record-v3",
+      records: records.size,
+      active: active.total(),
+      unresolvedDelivery: counts.delivery_unknown,
+      deadLettered: counts.dead_lettered,
+      terminalTombstones: records.size - active.total() - counts.delivery_unknown,
+      ...tally,
+      limits: {
+        terminalMaxRecords: limits.terminalMaxRecords,
+        terminalMaxAgeMs: limits.terminalMaxAgeMs,
+        capturedTextMaxRecords: limits.capturedTextMaxRecords,
+        capturedTextMaxAgeMs: limits.capturedTextMaxAgeMs,
+      },
+    }),
+  };
+}
+
+/** A row of its own, so that the lists don't keep old versions of records alive. */
+function row(record: ContinuationRecord): ListRow {
+  return { createdAt: record.createdAt, continuationId: record.continuationId };
+}
+
+function* ids(list: Sorted<ListRow>): Iterable<string> {
+  for (const { continuationId } of list.from()) yield continuationId;
+}
