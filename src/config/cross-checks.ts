@@ -1,0 +1,184 @@
+import { resolve } from "node:path";
+import type { ConfigProblem } from "../core/errors.ts";
+import { isJsonObject, type JsonObject, type JsonValue } from "../core/json.ts";
+import type { McpServerSpec } from "../core/mcp-servers.ts";
+import type { Environment } from "./environment.ts";
+import { readMcpFile, selectionProblem } from "./mcp-file.ts";
+import { dottedPath, type SourceOf } from "./problems.ts";
+import { BLOCKS, BUILT_IN_PROVIDERS, DEFAULT_CONTINUATION_PORT, DEFAULT_TERMINAL_PORT } from "./schema.ts";
+import { DETACHED_TOKEN_MIN_CHARS, secretValue } from "./secrets.ts";
+import { IDENTITY_MAX_BYTES, readTextFile } from "./text-file.ts";
+
+/**
+ * Owns: the rules that need another file, another block or the environment.
+ *
+ * I1. Each rule reads only the fields it needs, one by one, so that a problem elsewhere never hides one here.
+ */
+
+export interface CrossChecks {
+  readonly problems: readonly ConfigProblem[];
+  readonly warnings: readonly string[];
+  readonly mcpServers: ReadonlyMap<string, McpServerSpec>;
+  readonly identity: string;
+}
+
+export interface CheckInput {
+  readonly raw: JsonObject;
+  readonly cwd: string;
+  readonly env: Environment;
+  readonly sourceOf: SourceOf;
+  readonly secretsOptional: boolean;
+}
+
+type Report = (path: readonly PropertyKey[], message: string) => void;
+
+/** Runs every rule on the overlaid file as it was read, before or after the schema refused parts of it. */
+export function crossCheck(input: CheckInput): CrossChecks {
+  const problems: ConfigProblem[] = [];
+  const report: Report = (path, message) => {
+    problems.push({ source: input.sourceOf(path), path: dottedPath(path), message });
+  };
+  const identity = checkIdentity(input, report);
+  checkModel(input, report);
+  const mcp = checkServers(input, report);
+  if (!input.secretsOptional) checkDetachedTokens(input, report);
+  checkPorts(input, report);
+  return {
+    problems: [...problems, ...mcp.problems],
+    warnings: zoneWarnings(input),
+    mcpServers: mcp.servers,
+    identity,
+  };
+}
+
+function checkIdentity({ raw, cwd }: CheckInput, report: Report): string {
+  const path = fieldOf(BLOCKS.context.shape.identityPath, block(raw, "context").identityPath);
+  if (path === undefined) return "";
+  const absolute = resolve(cwd, path);
+  const file = readTextFile(absolute, IDENTITY_MAX_BYTES);
+  if (file.kind === "text") return file.text;
+  const why = file.kind === "missing" ? "there is no such file" : file.reason;
+  report(["context", "identityPath"], `${absolute}: ${why}`);
+  return "";
+}
+
+function checkModel({ raw, env, secretsOptional }: CheckInput, report: Report): void {
+  const model = fieldOf(BLOCKS.runtime.shape.model, block(raw, "runtime").model);
+  const providers = fieldOf(BLOCKS.providers, raw.providers ?? {});
+  if (model === undefined || providers === undefined) return;
+  const provider = model.slice(0, model.indexOf(":"));
+  const name = model.slice(provider.length + 1);
+  const local = providers.local.find((candidate) => candidate.id === provider);
+  if (local === undefined && !(BUILT_IN_PROVIDERS as readonly string[]).includes(provider)) {
+    const known = [...BUILT_IN_PROVIDERS, ...providers.local.map((candidate) => candidate.id)].join(", ");
+    report(
+      ["runtime", "model"],
+      `there is no provider "${provider}"; known: ${known} (more in providers.local)`,
+    );
+    return;
+  }
+  if (local?.models !== undefined && !local.models.includes(name)) {
+    report(
+      ["runtime", "model"],
+      `provider "${provider}" lists other models: ${local.models.join(", ") || "none"}`,
+    );
+  }
+  const keyEnv = provider === "anthropic" ? providers.anthropic.apiKeyEnv : local?.apiKeyEnv;
+  if (!secretsOptional && keyEnv !== undefined && secretValue(env, keyEnv) === undefined) {
+    report(["runtime", "model"], `needs an API key: set the environment variable ${keyEnv}`);
+  }
+}
+
+function checkServers({ raw, cwd }: CheckInput, report: Report) {
+  const none = { servers: new Map<string, McpServerSpec>(), problems: [] as readonly ConfigProblem[] };
+  const tools = block(raw, "tools");
+  const selected = fieldOf(BLOCKS.tools.unwrap().shape.continuationServers, tools.continuationServers) ?? [];
+  const filePath = fieldOf(BLOCKS.tools.unwrap().shape.mcpConfigPath, tools.mcpConfigPath);
+  if (filePath === undefined) {
+    if (selected.length > 0 && tools.mcpConfigPath === undefined) {
+      report(
+        ["tools", "mcpConfigPath"],
+        `is required because tools.continuationServers selects ${selected.join(", ")}; name the file that declares them`,
+      );
+    }
+    return none;
+  }
+  const workspace = fieldOf(BLOCKS.runtime.shape.workspace, block(raw, "runtime").workspace) ?? ".";
+  const absolute = resolve(cwd, workspace, filePath);
+  const { servers, problems } = readMcpFile(absolute);
+  if (servers === undefined) return { ...none, problems };
+  for (const [index, name] of selected.entries()) {
+    const message = selectionProblem(name, servers, absolute);
+    if (message !== undefined) report(["tools", "continuationServers", index], message);
+  }
+  return { servers, problems };
+}
+
+function checkDetachedTokens({ raw, env }: CheckInput, report: Report): void {
+  const continuations = block(raw, "continuations");
+  const services = continuations.detachedServices;
+  if (continuations.enabled === false || !Array.isArray(services)) return;
+  const envName = BLOCKS.continuations.unwrap().shape.detachedServices.unwrap().element.shape.tokenEnv;
+  for (const [index, service] of services.entries()) {
+    const name = isJsonObject(service) ? fieldOf(envName, service.tokenEnv) : undefined;
+    if (name === undefined) continue;
+    const token = secretValue(env, name);
+    const path = ["continuations", "detachedServices", index, "tokenEnv"];
+    if (token === undefined) {
+      report(
+        path,
+        `the environment variable ${name} is not set; it must hold at least ${DETACHED_TOKEN_MIN_CHARS} characters`,
+      );
+    } else if (token.length < DETACHED_TOKEN_MIN_CHARS) {
+      report(
+        path,
+        `the token in ${name} has ${token.length} characters; allowed: at least ${DETACHED_TOKEN_MIN_CHARS}`,
+      );
+    }
+  }
+}
+
+function checkPorts({ raw }: CheckInput, report: Report): void {
+  const continuations = block(raw, "continuations");
+  const terminal = block(raw, "terminal");
+  const both = continuations.enabled !== false && terminal.enabled !== false;
+  const port = terminal.port ?? DEFAULT_TERMINAL_PORT;
+  if (both && port === (continuations.port ?? DEFAULT_CONTINUATION_PORT)) {
+    report(
+      ["terminal", "port"],
+      `${String(port)} is the port of the continuation service too; they must differ`,
+    );
+  }
+}
+
+/** An unknown zone falls back to the system's (host-facts.md §3), but not silently. */
+function zoneWarnings({ raw }: CheckInput): string[] {
+  const session = block(block(raw, "runtime"), "session");
+  const zone = session.rolloverTimezone;
+  if (typeof zone !== "string" || isTimeZone(zone)) return [];
+  return [`runtime.session.rolloverTimezone: no such time zone; the system's is used`];
+}
+
+/** Whether the runtime knows this IANA time zone. */
+export function isTimeZone(zone: string): boolean {
+  try {
+    new Intl.DateTimeFormat("en", { timeZone: zone });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** A field by its own schema; undefined when it is refused (the schema of the whole reports that). */
+function fieldOf<T>(
+  schema: { safeParse(value: unknown): { success: true; data: T } | { success: false } },
+  value: JsonValue | undefined,
+): T | undefined {
+  const parsed = schema.safeParse(value);
+  return parsed.success ? parsed.data : undefined;
+}
+
+function block(raw: JsonObject, key: string): JsonObject {
+  const value = raw[key];
+  return isJsonObject(value) ? value : {};
+}

@@ -1,0 +1,201 @@
+import { z } from "zod";
+import {
+  DAY_MS,
+  FIELD_MAX_CHARS,
+  limitsSchema,
+  MINUTE_MS,
+  retentionSchema,
+  SECOND_MS,
+} from "../core/limits.ts";
+import { serverNameSchema } from "../core/mcp-servers.ts";
+
+/**
+ * Owns: the one definition of mono-agent.config.json: keys, defaults, bounds (host-facts.md §1, seed-000).
+ * Does not own: rules that need another file or the environment (`cross-checks.ts`).
+ *
+ * `.describe()` is what an error message says is allowed, and the description in the JSON Schema.
+ */
+
+export const DEFAULT_CONTINUATION_PORT = 4319;
+export const DEFAULT_TERMINAL_PORT = 4320;
+export const DEFAULT_ANTHROPIC_KEY_ENV = "ANTHROPIC_API_KEY";
+export const LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "::1"] as const;
+/** Providers that are part of the binary; a local one may not take these names. */
+export const BUILT_IN_PROVIDERS = ["demo", "anthropic"] as const;
+
+const NAME_MAX_CHARS = 128;
+const PATH_MAX_CHARS = 4096;
+const MAX_STEPS_LIMIT = 1000;
+const MAX_RUNS_LIMIT = 256;
+const DEFAULT_RUNS = 4;
+
+const path = z.string().min(1).max(PATH_MAX_CHARS).describe("a path");
+const host = z.enum(LOOPBACK_HOSTS);
+const port = z.int().min(1).max(65_535);
+const duration = z.int().min(1).max(DAY_MS);
+const conversationId = z
+  .string()
+  .min(1)
+  .max(FIELD_MAX_CHARS)
+  .describe("a conversation id, such as slack:C1:T1");
+const printable = (max: number, what: string) =>
+  z
+    .string()
+    .min(1)
+    .max(max)
+    .regex(/^\P{Cc}*$/u)
+    .describe(`${what} of 1 to ${max} characters without control characters`);
+const envName = z
+  .string()
+  .regex(/^[A-Z_][A-Z0-9_]*$/)
+  .describe("the name of an environment variable in upper case (the name, never the secret itself)");
+const serverName = serverNameSchema.describe("a server name of letters, digits, _ and -");
+const httpUrl = z
+  .url({ protocol: /^https?$/ })
+  .refine((value) => !URL.canParse(value) || new URL(value).username === "", "must not carry credentials")
+  .describe("an http or https URL without credentials");
+
+const localProvider = z.strictObject({
+  id: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/)
+    .refine(
+      (id) => !(BUILT_IN_PROVIDERS as readonly string[]).includes(id),
+      "is the name of a built-in provider",
+    )
+    .describe("a provider name of letters, digits, _ and -, other than demo and anthropic"),
+  type: z.enum(["ollama", "lmstudio", "openai_compat"]),
+  baseUrl: httpUrl,
+  apiKeyEnv: envName.optional(),
+  models: z.array(printable(FIELD_MAX_CHARS, "a model name")).optional(),
+});
+
+const namedRoute = z
+  .strictObject({
+    mode: z.enum(["notify_if_actionable", "capture", "silent"]),
+    conversationId: conversationId.optional(),
+  })
+  .superRefine((route, context) => {
+    const needed = route.mode !== "silent";
+    if (needed === (route.conversationId !== undefined)) return;
+    const message = needed ? `is required for mode ${route.mode}` : "is forbidden for mode silent";
+    context.addIssue({ code: "custom", path: ["conversationId"], message });
+  });
+
+const unique = (names: readonly string[], context: z.RefinementCtx, key: string) => {
+  for (const [index, name] of names.entries()) {
+    if (names.indexOf(name) === index) continue;
+    context.addIssue({ code: "custom", path: [index, key], message: "is there twice" });
+  }
+};
+
+export const detachedServicesSchema = z
+  .array(z.strictObject({ name: printable(NAME_MAX_CHARS, "a service name"), tokenEnv: envName }))
+  .superRefine((services, context) => {
+    unique(
+      services.map((service) => service.name),
+      context,
+      "name",
+    );
+  })
+  .default([]);
+
+export const BLOCKS = {
+  $schema: z.string().optional(),
+  agent: z.strictObject({ name: printable(80, "a name").optional() }).prefault({}),
+  runtime: z.strictObject({
+    model: z
+      .string()
+      .regex(/^[A-Za-z0-9][A-Za-z0-9_-]*:\P{Cc}+$/u)
+      .describe("<provider>:<model>, such as demo:assistant or anthropic:claude-sonnet-4-5"),
+    maxTurns: z
+      .int()
+      .min(0)
+      .max(MAX_STEPS_LIMIT)
+      .default(0)
+      .describe(`a number of model calls in one turn up to ${MAX_STEPS_LIMIT}; 0 is the default limit`),
+    workspace: path.default("."),
+    session: z
+      .strictObject({
+        rollover: z.enum(["none", "daily"]).default("none"),
+        rolloverTimezone: z.string().min(1).max(FIELD_MAX_CHARS).optional().describe("an IANA time zone"),
+      })
+      .prefault({}),
+  }),
+  context: z.strictObject({ identityPath: path }),
+  concurrency: z
+    .strictObject({ maxConcurrentRuns: z.int().min(1).max(MAX_RUNS_LIMIT).default(DEFAULT_RUNS) })
+    .prefault({}),
+  tools: z
+    .strictObject({
+      mcpConfigPath: path.optional(),
+      continuationServers: z.array(serverName).default([]),
+      mcpCallTimeoutMs: duration.default(120 * SECOND_MS),
+      mcpCallMaxTotalTimeoutMs: duration.default(45 * MINUTE_MS),
+    })
+    .prefault({}),
+  providers: z
+    .strictObject({
+      local: z
+        .array(localProvider)
+        .superRefine((locals, context) => {
+          unique(
+            locals.map((local) => local.id),
+            context,
+            "id",
+          );
+        })
+        .default([]),
+      anthropic: z
+        .strictObject({
+          apiKeyEnv: envName.default(DEFAULT_ANTHROPIC_KEY_ENV),
+          baseUrl: httpUrl.optional(),
+        })
+        .prefault({}),
+    })
+    .prefault({}),
+  continuations: z
+    .strictObject({
+      enabled: z.boolean().default(true),
+      host: host.default("127.0.0.1"),
+      port: port.default(DEFAULT_CONTINUATION_PORT),
+      stateDir: path.default(".mono-agent/continuations"),
+      limits: limitsSchema.prefault({}),
+      retention: retentionSchema.prefault({}),
+      namedRoutes: z.record(printable(NAME_MAX_CHARS, "a route name"), namedRoute).default({}),
+      detachedServices: detachedServicesSchema,
+    })
+    .optional(),
+  terminal: z
+    .strictObject({
+      enabled: z.boolean().default(true),
+      host: host.default("127.0.0.1"),
+      port: port.default(DEFAULT_TERMINAL_PORT),
+      allow: z.array(conversationId).optional(),
+    })
+    .prefault({}),
+  host: z.strictObject({ stateDir: path.default(".mono-agent") }).prefault({}),
+} as const;
+
+export const configSchema = z.strictObject(BLOCKS);
+export type ConfigFile = z.output<typeof configSchema>;
+
+/** Blocks of other hosts (host-facts.md §1) that this one does not have: a warning each, never an error. */
+export const FOREIGN_BLOCKS: ReadonlySet<string> = new Set([
+  "subagents",
+  "memory",
+  "sandbox",
+  "artifacts",
+  "traceability",
+  "observability",
+  "processJobs",
+  "monitors",
+  "interaction",
+  "channels",
+  "cron",
+  "webhook",
+  "slack",
+  "telegram",
+  "openaiApi",
+  "tui",
+]);
