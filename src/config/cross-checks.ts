@@ -1,4 +1,5 @@
 import { resolve } from "node:path";
+import type { z } from "zod";
 import type { ConfigProblem } from "../core/errors.ts";
 import { isJsonObject, type JsonObject, type JsonValue } from "../core/json.ts";
 import type { McpServerSpec } from "../core/mcp-servers.ts";
@@ -30,6 +31,10 @@ export interface CheckInput {
   readonly secretsOptional: boolean;
 }
 
+/** Providers that a model may name without an entry: the built-in ones, and local servers at their usual address. */
+const NEEDS_NO_ENTRY: readonly string[] = [...BUILT_IN_PROVIDERS, "ollama", "lmstudio"];
+
+type LocalProvider = z.output<typeof BLOCKS.providers>["local"][number];
 type Report = (path: readonly PropertyKey[], message: string) => void;
 
 /** Runs every rule on the overlaid file as it was read, before or after the schema refused parts of it. */
@@ -68,9 +73,13 @@ function checkModel({ raw, env, secretsOptional }: CheckInput, report: Report): 
   if (model === undefined || providers === undefined) return;
   const provider = model.slice(0, model.indexOf(":"));
   const name = model.slice(provider.length + 1);
-  const local = providers.local.find((candidate) => candidate.id === provider);
-  if (local === undefined && !(BUILT_IN_PROVIDERS as readonly string[]).includes(provider)) {
-    const known = [...BUILT_IN_PROVIDERS, ...providers.local.map((candidate) => candidate.id)].join(", ");
+  const local = localProvider(provider, providers.local);
+  if (local === "ambiguous") {
+    report(["runtime", "model"], `several providers are of type ${provider}; name one by its id`);
+    return;
+  }
+  if (local === undefined && !NEEDS_NO_ENTRY.includes(provider)) {
+    const known = [...NEEDS_NO_ENTRY, ...providers.local.map((candidate) => candidate.id)].join(", ");
     report(
       ["runtime", "model"],
       `there is no provider "${provider}"; known: ${known} (more in providers.local)`,
@@ -87,6 +96,17 @@ function checkModel({ raw, env, secretsOptional }: CheckInput, report: Report): 
   if (!secretsOptional && keyEnv !== undefined && secretValue(env, keyEnv) === undefined) {
     report(["runtime", "model"], `needs an API key: set the environment variable ${keyEnv}`);
   }
+}
+
+/** A provider by its id, else the only one of the type with that name, as `model/resolve.ts` finds it. */
+function localProvider(
+  name: string,
+  locals: readonly LocalProvider[],
+): LocalProvider | "ambiguous" | undefined {
+  const byId = locals.find((candidate) => candidate.id === name);
+  if (byId !== undefined) return byId;
+  const byType = locals.filter((candidate) => candidate.type === name);
+  return byType.length > 1 ? "ambiguous" : byType[0];
 }
 
 function checkServers({ raw, cwd }: CheckInput, report: Report) {

@@ -41,7 +41,8 @@ export interface ContinuationsConfig {
 export interface LocalProvider {
   readonly id: string;
   readonly type: "ollama" | "lmstudio" | "openai_compat";
-  readonly baseUrl: string;
+  /** Absent: the usual local address of the type (only openai_compat has none). */
+  readonly baseUrl?: string | undefined;
   readonly apiKeyEnv?: string | undefined;
   readonly models?: readonly string[] | undefined;
 }
@@ -83,6 +84,7 @@ export interface LoadedConfig {
     readonly enabled: boolean;
     readonly host: string;
     readonly port: number;
+    /** Names of the conversations that are admitted; absent: all. */
     readonly allow?: readonly string[] | undefined;
   };
   readonly host: { readonly stateDir: string };

@@ -8,6 +8,7 @@ import {
   SECOND_MS,
 } from "../core/limits.ts";
 import { serverNameSchema } from "../core/mcp-servers.ts";
+import { isTerminalName } from "../core/terminal.ts";
 
 /**
  * Owns: the one definition of mono-agent.config.json: keys, defaults, bounds (host-facts.md §1, seed-000).
@@ -22,6 +23,8 @@ export const DEFAULT_ANTHROPIC_KEY_ENV = "ANTHROPIC_API_KEY";
 export const LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "::1"] as const;
 /** Providers that are part of the binary; a local one may not take these names. */
 export const BUILT_IN_PROVIDERS = ["demo", "anthropic"] as const;
+/** The first two have a usual address, so they need no entry; all three may be named by type when it is unambiguous. */
+export const LOCAL_PROVIDER_TYPES = ["ollama", "lmstudio", "openai_compat"] as const;
 
 const NAME_MAX_CHARS = 128;
 const PATH_MAX_CHARS = 4096;
@@ -38,6 +41,10 @@ const conversationId = z
   .min(1)
   .max(FIELD_MAX_CHARS)
   .describe("a conversation id, such as slack:C1:T1");
+const terminalConversation = z
+  .string()
+  .refine(isTerminalName, "is no name of a terminal conversation")
+  .describe("the name of a terminal conversation: 1 to 64 letters, digits, ., _ and -");
 const printable = (max: number, what: string) =>
   z
     .string()
@@ -55,20 +62,25 @@ const httpUrl = z
   .refine((value) => !URL.canParse(value) || new URL(value).username === "", "must not carry credentials")
   .describe("an http or https URL without credentials");
 
-const localProvider = z.strictObject({
-  id: z
-    .string()
-    .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/)
-    .refine(
-      (id) => !(BUILT_IN_PROVIDERS as readonly string[]).includes(id),
-      "is the name of a built-in provider",
-    )
-    .describe("a provider name of letters, digits, _ and -, other than demo and anthropic"),
-  type: z.enum(["ollama", "lmstudio", "openai_compat"]),
-  baseUrl: httpUrl,
-  apiKeyEnv: envName.optional(),
-  models: z.array(printable(FIELD_MAX_CHARS, "a model name")).optional(),
-});
+const localProvider = z
+  .strictObject({
+    id: z
+      .string()
+      .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/)
+      .refine(
+        (id) => !(BUILT_IN_PROVIDERS as readonly string[]).includes(id),
+        "is the name of a built-in provider",
+      )
+      .describe("a provider name of letters, digits, _ and -, other than demo and anthropic"),
+    type: z.enum(LOCAL_PROVIDER_TYPES),
+    baseUrl: httpUrl.optional(),
+    apiKeyEnv: envName.optional(),
+    models: z.array(printable(FIELD_MAX_CHARS, "a model name")).optional(),
+  })
+  .superRefine((local, context) => {
+    if (local.type !== "openai_compat" || local.baseUrl !== undefined) return;
+    context.addIssue({ code: "custom", path: ["baseUrl"], message: "is required for type openai_compat" });
+  });
 
 const namedRoute = z
   .strictObject({
@@ -171,7 +183,7 @@ export const BLOCKS = {
       enabled: z.boolean().default(true),
       host: host.default("127.0.0.1"),
       port: port.default(DEFAULT_TERMINAL_PORT),
-      allow: z.array(conversationId).optional(),
+      allow: z.array(terminalConversation).optional(),
     })
     .prefault({}),
   host: z.strictObject({ stateDir: path.default(".mono-agent") }).prefault({}),

@@ -27,7 +27,7 @@ const RULES: [string, Record<string, unknown>, RegExp, Record<string, string>?][
   [
     "provider must exist",
     { runtime: { model: "open:x" } },
-    /^runtime\.model: there is no provider "open"; known: demo, anthropic/,
+    /^runtime\.model: there is no provider "open"; known: demo, anthropic, ollama, lmstudio/,
   ],
   [
     "model must be listed",
@@ -135,6 +135,21 @@ const RULES: [string, Record<string, unknown>, RegExp, Record<string, string>?][
     "local provider URL is http",
     local({ baseUrl: "ftp://x" }),
     /^providers\.local\[0\]\.baseUrl: found a text of 7 characters; allowed: an http or https URL/,
+  ],
+  [
+    "openai_compat has no usual address",
+    { providers: { local: [{ id: "box", type: "openai_compat" }] } },
+    /^providers\.local\[0\]\.baseUrl: is required for type openai_compat$/,
+  ],
+  [
+    "a type names a provider only when there is one of it",
+    { runtime: { model: "ollama:x" }, providers: { local: ["a", "b"].map((id) => ({ id, type: "ollama" })) } },
+    /^runtime\.model: several providers are of type ollama; name one by its id$/,
+  ],
+  [
+    "terminal names are plain",
+    { terminal: { allow: ["ok", "not ok"] } },
+    /^terminal\.allow\[1\]: is no name of a terminal conversation; found "not ok"$/,
   ],
   [
     "local provider key is a name",
