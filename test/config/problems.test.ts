@@ -143,7 +143,10 @@ const RULES: [string, Record<string, unknown>, RegExp, Record<string, string>?][
   ],
   [
     "a type names a provider only when there is one of it",
-    { runtime: { model: "ollama:x" }, providers: { local: ["a", "b"].map((id) => ({ id, type: "ollama" })) } },
+    {
+      runtime: { model: "ollama:x" },
+      providers: { local: ["a", "b"].map((id) => ({ id, type: "ollama" })) },
+    },
     /^runtime\.model: several providers are of type ollama; name one by its id$/,
   ],
   [
