@@ -1,0 +1,73 @@
+import { McpError } from "../core/errors.ts";
+import type { ToolOutcome } from "../core/ports/tools.ts";
+
+/**
+ * Owns: what a failed exchange with a server means. Texts are ours: what a server or an HTTP answer says may hold
+ * values that belong in no log, so only its protocol error is passed on, and only to the model.
+ */
+
+/** JSON-RPC codes that the SDK itself raises on this side, beside those that servers send. */
+const CONNECTION_CLOSED = -32000;
+const REQUEST_TIMEOUT = -32001;
+
+/** Why a server could not be reached or listed, for a warning. `exit` is how its process ended, if it did. */
+export function connectFailure(error: unknown, exit: string | undefined): string {
+  if (error instanceof McpError) return error.message;
+  if (exit !== undefined) return `the process ${exit} before it answered`;
+  const { code, name } = describe(error);
+  if (code === "ENOENT") return "the command or its working folder was not found";
+  if (code === "EACCES") return "the command may not be run";
+  if (code === REQUEST_TIMEOUT) return "it did not answer in time, or the run was aborted";
+  if (code === CONNECTION_CLOSED) return "it closed the connection before it answered";
+  if (typeof code === "number" && code >= 100 && code < 600) return `it answered with HTTP ${code}`;
+  if (typeof code === "number" && code < 0) return `it answered with protocol error ${code}`;
+  if (typeof code === "string") return `it can't be reached (${code})`;
+  return `it can't be reached (${name})`;
+}
+
+export interface CallContext {
+  readonly server: string;
+  /** The caller's signal fired. */
+  readonly aborted: boolean;
+  /** The total time-out fired. */
+  readonly timedOut: boolean;
+  /** The connection was lost. */
+  readonly lost: boolean;
+}
+
+/**
+ * An outcome when the server answered (with a protocol error, or in a form that can't be read).
+ *
+ * @throws McpError `mcp_failed` when nobody knows what the call did: abort, time-out, lost connection.
+ */
+export async function callFailure(error: unknown, context: CallContext): Promise<ToolOutcome> {
+  const { server } = context;
+  const unknown = (what: string) => new McpError("mcp_failed", `${server}: ${what}; the outcome is unknown`);
+  if (context.aborted) throw unknown("the call was aborted");
+  if (context.timedOut) throw unknown("the call reached its total time-out");
+  const { McpError: ProtocolError } = await import("@modelcontextprotocol/sdk/types.js");
+  if (error instanceof ProtocolError) {
+    if (error.code === REQUEST_TIMEOUT) throw unknown("the call timed out");
+    if (error.code === CONNECTION_CLOSED && context.lost)
+      throw unknown("the connection was closed during the call");
+    return { isError: true, text: error.message };
+  }
+  if (describe(error).name.endsWith("ZodError")) {
+    return { isError: true, text: `The server ${server} answered in a form that can't be read.` };
+  }
+  const { code } = describe(error);
+  if (code === "ECONNREFUSED" || code === "ConnectionRefused") {
+    return { isError: true, text: `The server ${server} can't be reached; nothing was sent to it.` };
+  }
+  // 408 alone leaves open what became of the request; any other 4xx means that it was not taken up.
+  if (typeof code === "number" && code >= 400 && code < 500 && code !== 408) {
+    return { isError: true, text: `The server ${server} refused the call with HTTP ${code}.` };
+  }
+  throw unknown("the connection failed during the call");
+}
+
+function describe(error: unknown): { code: string | number | undefined; name: string } {
+  if (!(error instanceof Error)) return { code: undefined, name: typeof error };
+  const code = "code" in error ? error.code : undefined;
+  return { code: typeof code === "string" || typeof code === "number" ? code : undefined, name: error.name };
+}

@@ -1,0 +1,43 @@
+import type { CallToolResult } from "@modelcontextprotocol/sdk/types.js";
+import { TOOL_RESULT_MAX_CHARS } from "../core/limits.ts";
+
+type Content = CallToolResult["content"][number];
+
+/**
+ * A tool's result as the text that the model reads: text parts joined by newlines, one line for each part that is
+ * not text, the structured content when there is no text at all; at most 12,000 characters with a note at the end.
+ */
+export function resultText(result: Pick<CallToolResult, "content" | "structuredContent">): string {
+  const parts = result.content.map(partText).filter((part) => part !== "");
+  const hasText = result.content.some((part) => part.type === "text" && part.text !== "");
+  if (!hasText && result.structuredContent !== undefined)
+    parts.push(JSON.stringify(result.structuredContent));
+  return capText(parts.length === 0 ? "(no content)" : parts.join("\n"));
+}
+
+/** Cuts a text to the cap; what was cut is said in the last line, which counts too. */
+export function capText(text: string): string {
+  if (text.length <= TOOL_RESULT_MAX_CHARS) return text;
+  const note = `\n[cut: the result had ${text.length} characters]`;
+  return `${text.slice(0, TOOL_RESULT_MAX_CHARS - note.length)}${note}`;
+}
+
+function partText(part: Content): string {
+  switch (part.type) {
+    case "text":
+      return part.text;
+    case "image":
+    case "audio":
+      return `[${part.type}: ${part.mimeType}, ${decodedBytes(part.data)} bytes]`;
+    case "resource_link":
+      return `[resource: ${part.name} ${part.uri}]`;
+    case "resource":
+      return "text" in part.resource
+        ? `[resource: ${part.resource.uri}]\n${part.resource.text}`
+        : `[resource: ${part.resource.uri}, ${decodedBytes(part.resource.blob)} bytes]`;
+  }
+}
+
+function decodedBytes(base64: string): number {
+  return Math.floor((base64.replace(/=+$/, "").length * 3) / 4);
+}
