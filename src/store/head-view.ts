@@ -41,9 +41,13 @@ export function createHeadView(durable: RecordView, initial: Iterable<Continuati
     active: () => active.total(),
     activeOfOrigin: (key) => active.ofOrigin(key),
     apply(id, next, change) {
-      active.change(get(id), next);
+      const previous = get(id);
+      active.change(previous, next);
       pending.set(id, { record: next, change });
       if (next !== undefined) pendingClaims.set(claimIdentity(next), id);
+      else if (previous !== undefined && pendingClaims.get(claimIdentity(previous)) === id) {
+        pendingClaims.delete(claimIdentity(previous));
+      }
     },
     committed(id, change) {
       const newest = pending.get(id);

@@ -1,0 +1,77 @@
+import { Database, SQLiteError } from "bun:sqlite";
+import { StoreError } from "../core/errors.ts";
+import type { Clock, FileSystem, OwnershipLock } from "../core/ports/platform.ts";
+import { FILE_MODE, requireSafeFile } from "./secure.ts";
+
+/**
+ * Process-lifetime ownership of a state directory (store-format.md §1): a SQLite database held under an open
+ * exclusive transaction. The operating system drops the lock with the process, so there is no stale lock.
+ */
+
+const SQLITE_BUSY = 5;
+const SQLITE_LOCKED = 6;
+
+/**
+ * Returns the function that takes the lock at `path`. It does not wait: while somebody else owns the directory it
+ * throws `StoreError` `store_owned` at once.
+ */
+export function ownershipLock(fs: FileSystem, clock: Clock, pid: number): (path: string) => OwnershipLock {
+  return (path) => {
+    prepareFile(fs, path);
+    let database: Database | undefined;
+    try {
+      database = new Database(path, { readwrite: true, create: false });
+      database.run("PRAGMA busy_timeout = 0");
+      database.run("PRAGMA journal_mode = DELETE");
+      database.run("PRAGMA locking_mode = EXCLUSIVE");
+      database.run("BEGIN EXCLUSIVE");
+      database.run(
+        "CREATE TABLE IF NOT EXISTS ownership (id INTEGER PRIMARY KEY CHECK (id = 1), pid INTEGER NOT NULL, acquired_at TEXT NOT NULL)",
+      );
+      database.run("INSERT OR REPLACE INTO ownership (id, pid, acquired_at) VALUES (1, ?, ?)", [
+        pid,
+        new Date(clock.now()).toISOString(),
+      ]);
+    } catch (error) {
+      database?.close();
+      throw lockError(path, error);
+    }
+    const held = database;
+    let released = false;
+    return {
+      release() {
+        if (released) return;
+        released = true;
+        held.run("ROLLBACK");
+        held.close();
+      },
+    };
+  };
+}
+
+/** Creates the database file owner-only before SQLite does; SQLite gives its journal the same mode. */
+function prepareFile(fs: FileSystem, path: string): void {
+  const journal = fs.lstat(`${path}-journal`, "owner.journal");
+  if (journal !== undefined) requireSafeFile(fs, `${path}-journal`, journal, Number.MAX_SAFE_INTEGER);
+  const stat = fs.lstat(path, "owner");
+  if (stat !== undefined) {
+    requireSafeFile(fs, path, stat, Number.MAX_SAFE_INTEGER);
+    return;
+  }
+  fs.runSync([{ op: "write", path, data: "", mode: FILE_MODE, sync: true, label: "owner.create" }]);
+}
+
+function lockError(path: string, error: unknown): StoreError {
+  // The extended code keeps the primary one in its low byte.
+  const code = error instanceof SQLiteError ? error.errno & 0xff : undefined;
+  if (code === SQLITE_BUSY || code === SQLITE_LOCKED) {
+    return new StoreError(
+      "store_owned",
+      `${path} is held: another process already owns this state directory`,
+      {
+        cause: error,
+      },
+    );
+  }
+  return new StoreError("store_corrupt", `${path} can't be used as the ownership database`, { cause: error });
+}

@@ -1,0 +1,236 @@
+import { type Refusal, type Result, refuse, StoreError } from "../core/errors.ts";
+import { SNAPSHOT_MAX_BYTES, SNAPSHOTS_TOTAL_MAX_BYTES } from "../core/limits.ts";
+import { FileFault, type FileSystem, type Logger } from "../core/ports/platform.ts";
+import type { SnapshotDamage, SnapshotStore } from "../core/ports/store.ts";
+import type { ContinuationRecord, OriginContextRef } from "../core/record.ts";
+import {
+  type OriginSnapshot,
+  snapshotDigest,
+  snapshotJson,
+  snapshotRef,
+  snapshotSchema,
+} from "../core/snapshot.ts";
+import { checkValue, parseJson } from "./codec.ts";
+import type { StorePaths } from "./paths.ts";
+import { readSecureFile, replaceSteps } from "./secure.ts";
+
+/**
+ * Owns: origin snapshot blobs: writing, pinning, reading, quota, sweep.
+ * Does not own: which records refer to them (`refer` is told each durable change).
+ *
+ * I1. A blob is removed only when no durable record refers to it and nobody holds a pin.
+ * I2. The sum of all blobs is kept in memory; it includes blobs that are being written.
+ * I3. Steps on one blob never overlap: writing waits for a removal under way, and the other way round.
+ */
+
+export interface Snapshots extends SnapshotStore {
+  /** A durable record changed from `previous` to `next`; sweeps what nothing refers to any more. */
+  refer(previous: ContinuationRecord | undefined, next: ContinuationRecord | undefined): void;
+  /** Removes every blob that nothing refers to. Used when the store opens. */
+  sweepAll(): Promise<void>;
+  /** Resolves when no removal is under way. */
+  idle(): Promise<void>;
+  /** From now on nothing is removed: the store is poisoned or closed. */
+  stop(): void;
+}
+
+interface Blob {
+  bytes: number;
+  references: number;
+  pins: number;
+  /** The end of the last step on this blob. */
+  tail: Promise<unknown>;
+  present: boolean;
+}
+
+export function createSnapshots(deps: {
+  fs: FileSystem;
+  paths: StorePaths;
+  logger: Logger;
+  /** Blob files found at the start: digest to size. */
+  found: ReadonlyMap<string, number>;
+  records: Iterable<ContinuationRecord>;
+}): Snapshots {
+  const { fs, paths, logger } = deps;
+  const blobs = new Map<string, Blob>();
+  let total = 0;
+  let stopped = false;
+
+  function blobOf(digest: string): Blob {
+    let blob = blobs.get(digest);
+    if (blob === undefined) {
+      blob = { bytes: 0, references: 0, pins: 0, tail: Promise.resolve(), present: false };
+      blobs.set(digest, blob);
+    }
+    return blob;
+  }
+
+  function setBytes(blob: Blob, bytes: number): void {
+    total += bytes - blob.bytes;
+    blob.bytes = bytes;
+  }
+
+  for (const [digest, bytes] of deps.found) {
+    const blob = blobOf(digest);
+    blob.present = true;
+    setBytes(blob, bytes);
+  }
+  for (const record of deps.records) {
+    if (record.originContextRef !== undefined) blobOf(record.originContextRef.digest).references += 1;
+  }
+
+  /** Queues one step on a blob behind those before it. */
+  function next<T>(blob: Blob, step: () => Promise<T>): Promise<T> {
+    const result = blob.tail.then(step);
+    blob.tail = result.catch(() => {});
+    return result;
+  }
+
+  function isFree(blob: Blob): boolean {
+    return blob.references === 0 && blob.pins === 0;
+  }
+
+  async function sweep(digest: string, blob: Blob): Promise<void> {
+    await next(blob, async () => {
+      if (stopped || !isFree(blob)) return;
+      if (blob.present) {
+        try {
+          await fs.run([
+            { op: "unlink", path: paths.snapshot(digest), missingOk: true, label: "snapshot.unlink" },
+          ]);
+        } catch (error) {
+          // Harmless: it counts against the quota until the next start, which sweeps again.
+          logger.warn("a snapshot that nothing refers to could not be removed", {
+            path: paths.snapshot(digest),
+            errno: error instanceof FileFault ? error.errno : undefined,
+          });
+          return;
+        }
+        blob.present = false;
+        setBytes(blob, 0);
+      }
+    });
+    if (isFree(blob) && !blob.present && blobs.get(digest) === blob) blobs.delete(digest);
+  }
+
+  const sweeping = new Set<Promise<void>>();
+  function startSweep(digest: string, blob: Blob): void {
+    if (stopped || !isFree(blob)) return;
+    const done = sweep(digest, blob).finally(() => sweeping.delete(done));
+    sweeping.add(done);
+  }
+
+  async function write(digest: string, json: string, blob: Blob): Promise<void> {
+    const path = paths.snapshot(digest);
+    try {
+      await fs.run([
+        ...replaceSteps(path, paths.temporary(path), json, "snapshot"),
+        { op: "syncDir", path: paths.snapshots, label: "snapshot.sync" },
+      ]);
+    } catch (error) {
+      if (!blob.present) setBytes(blob, 0);
+      throw new StoreError("store_write_failed", `a snapshot could not be written: ${path}`, {
+        cause: error,
+      });
+    }
+    blob.present = true;
+  }
+
+  async function put(
+    snapshot: OriginSnapshot,
+  ): Promise<Result<{ ref: OriginContextRef; release: () => void }>> {
+    const checked = snapshotSchema.safeParse(snapshot);
+    if (!checked.success) return refuse("snapshot_invalid", "the origin snapshot does not fit its format");
+    const json = snapshotJson(checked.data);
+    if (Buffer.byteLength(json) > SNAPSHOT_MAX_BYTES) {
+      return refuse("snapshot_invalid", `the origin snapshot is larger than ${SNAPSHOT_MAX_BYTES} bytes`);
+    }
+    const ref = snapshotRef(checked.data, json);
+    const blob = blobOf(ref.digest);
+    blob.pins += 1;
+    let released = false;
+    const release = () => {
+      if (released) return;
+      released = true;
+      blob.pins -= 1;
+      startSweep(ref.digest, blob);
+    };
+    try {
+      const refused = await next(blob, async (): Promise<Refusal | undefined> => {
+        if (blob.present && read(ref).ok) return undefined;
+        if (total - blob.bytes + ref.bytes > SNAPSHOTS_TOTAL_MAX_BYTES) {
+          return {
+            code: "snapshot_quota",
+            message: `all origin snapshots together would pass ${SNAPSHOTS_TOTAL_MAX_BYTES} bytes`,
+          };
+        }
+        setBytes(blob, ref.bytes);
+        await write(ref.digest, json, blob);
+        return undefined;
+      });
+      if (refused !== undefined) {
+        release();
+        return { ok: false, refusal: refused };
+      }
+    } catch (error) {
+      release();
+      throw error;
+    }
+    return { ok: true, value: { ref, release } };
+  }
+
+  function read(ref: OriginContextRef) {
+    return readSnapshot(fs, paths, ref);
+  }
+
+  return {
+    put,
+    read,
+    refer(previous, nextRecord) {
+      const before = previous?.originContextRef?.digest;
+      const after = nextRecord?.originContextRef?.digest;
+      if (before === after) return;
+      if (after !== undefined) blobOf(after).references += 1;
+      const blob = before === undefined ? undefined : blobs.get(before);
+      if (before === undefined || blob === undefined) return;
+      blob.references -= 1;
+      startSweep(before, blob);
+    },
+    async sweepAll() {
+      await Promise.all([...blobs].map(([digest, blob]) => sweep(digest, blob)));
+    },
+    async idle() {
+      await Promise.all(sweeping);
+    },
+    stop() {
+      stopped = true;
+    },
+  };
+}
+
+/** Reads a blob with every check of store-format.md §4 and §9; what is wrong with it harms only who refers to it. */
+export function readSnapshot(
+  fs: FileSystem,
+  paths: StorePaths,
+  ref: OriginContextRef,
+): { ok: true; snapshot: OriginSnapshot } | { ok: false; damage: SnapshotDamage } {
+  const path = paths.snapshot(ref.digest);
+  let data: Uint8Array | undefined;
+  try {
+    data = readSecureFile(fs, path, SNAPSHOT_MAX_BYTES, "snapshot.read");
+  } catch {
+    return { ok: false, damage: "unreadable" };
+  }
+  if (data === undefined) return { ok: false, damage: "missing" };
+  if (data.length !== ref.bytes) return { ok: false, damage: "corrupt" };
+  try {
+    const snapshot = checkValue(path, snapshotSchema, parseJson(path, data));
+    const json = snapshotJson(snapshot);
+    // The file must be the canonical form itself, and that form must have the digest of the reference.
+    const same = Buffer.from(json, "utf8").equals(data) && snapshotDigest(json) === ref.digest;
+    if (!same || snapshot.messages.length !== ref.messageCount) return { ok: false, damage: "corrupt" };
+    return { ok: true, snapshot };
+  } catch {
+    return { ok: false, damage: "corrupt" };
+  }
+}
