@@ -1,0 +1,120 @@
+import { McpError } from "../core/errors.ts";
+import type { JsonValue } from "../core/json.ts";
+import type { Model, ModelMessage, ToolCall } from "../core/ports/model.ts";
+import type { Clock, Ids, Logger } from "../core/ports/platform.ts";
+import type { ToolOutcome, ToolSession } from "../core/ports/tools.ts";
+import type { TurnStore } from "../core/ports/turns.ts";
+import type { ConversationEvent } from "../core/turn.ts";
+import { abortable } from "./abortable.ts";
+import { boundedToolText, systemText } from "./context.ts";
+import { TurnFailure } from "./failure.ts";
+
+/**
+ * Owns: the loop of one run: a model call, its tool calls, the next model call.
+ *
+ * I1. A model call and a tool call begin only after the row that announces them is durable.
+ * I2. No tool runs whose result no model call could see: at the step limit the turn fails before the tools run.
+ */
+export interface StepDeps {
+  readonly turns: TurnStore;
+  readonly model: Model;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly logger: Logger;
+  /** Identity text of the agent. */
+  readonly systemPrompt: string;
+}
+
+export interface StepInput {
+  readonly runId: string;
+  readonly turnId: string;
+  readonly messages: readonly ModelMessage[];
+  readonly session: ToolSession;
+  readonly maxSteps: number;
+  readonly signal: AbortSignal;
+  emit(event: ConversationEvent): void;
+}
+
+/** Resolves with the text of the last model call. Rejects with the signal's reason once it aborts. */
+export async function runSteps(deps: StepDeps, input: StepInput): Promise<string> {
+  const { turns, model, ids } = deps;
+  const { runId, turnId, session, maxSteps, signal, emit } = input;
+  const now = () => new Date(deps.clock.now()).toISOString();
+  const messages = [...input.messages];
+  const callIds = new Set<string>();
+
+  for (let index = 0; index < maxSteps; index++) {
+    const stepId = ids.uuid();
+    await turns.openStep({ stepId, runId, index, model: model.name, startedAt: now() });
+    signal.throwIfAborted();
+    const result = await abortable(
+      model.call({
+        system: systemText(deps.systemPrompt),
+        messages: [...messages],
+        tools: session.tools.map(({ name, description, inputSchema }) => ({
+          name,
+          description,
+          inputSchema,
+        })),
+        signal,
+        onText: (text) => {
+          if (!signal.aborted) emit({ type: "delta", turnId, text });
+        },
+      }),
+      signal,
+    );
+    const toolCalls = result.toolCalls.map((call) => ({ ...call, callId: ownCallId(call.callId) }));
+    await turns.closeStep(stepId, {
+      finishedAt: now(),
+      text: result.text,
+      toolCalls,
+      stopReason: result.stopReason,
+      ...(result.inputTokens === undefined ? {} : { inputTokens: result.inputTokens }),
+      ...(result.outputTokens === undefined ? {} : { outputTokens: result.outputTokens }),
+    });
+    if (toolCalls.length === 0) return result.text;
+    if (index + 1 === maxSteps) break;
+    messages.push({ role: "assistant", content: result.text, toolCalls });
+    for (const call of toolCalls) messages.push(await answer(stepId, call));
+  }
+  throw new TurnFailure("step_limit", `The agent needed more than ${maxSteps} steps and was stopped.`);
+
+  /** Some providers number calls anew in each step or leave the id empty; the journal needs one name per call. */
+  function ownCallId(callId: string): string {
+    const own = callId === "" || callIds.has(callId) ? `call-${ids.uuid()}` : callId;
+    callIds.add(own);
+    return own;
+  }
+
+  async function answer(stepId: string, call: ToolCall): Promise<ModelMessage> {
+    const { callId, name } = call;
+    const tool = session.tools.find((candidate) => candidate.name === name);
+    if (tool === undefined) {
+      const content = `There is no tool named ${JSON.stringify(name)}.`;
+      return { role: "tool", callId, name, content, isError: true };
+    }
+    const opened = { runId, stepId, callId, server: tool.server, tool: tool.tool };
+    await turns.openToolCall({ ...opened, input: call.input, startedAt: now() });
+    signal.throwIfAborted();
+    emit({ type: "tool", turnId, name, phase: "started" });
+    const outcome = await execute(tool.server, name, call.input);
+    const text = boundedToolText(outcome.text);
+    await turns.closeToolCall(runId, callId, { finishedAt: now(), isError: outcome.isError, text });
+    emit({ type: "tool", turnId, name, phase: outcome.isError ? "failed" : "finished" });
+    return { role: "tool", callId, name, content: text, isError: outcome.isError };
+  }
+
+  async function execute(server: string, name: string, toolInput: JsonValue): Promise<ToolOutcome> {
+    try {
+      return await abortable(session.call(name, toolInput, signal), signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      if (!(error instanceof McpError)) throw error;
+      deps.logger.warn("the outcome of a tool call is unknown", { runId, server, code: error.code });
+      const text =
+        "The outcome of this call is unknown: it may or may not have taken effect. Do not repeat it as if it had " +
+        "failed; check first, or tell the user.";
+      return { text, isError: true };
+    }
+  }
+}

@@ -1,0 +1,164 @@
+import { baseConversationId } from "../core/derive.ts";
+import { ok, refuse } from "../core/errors.ts";
+import { utf8Bytes } from "../core/json.ts";
+import { SNAPSHOT_CONVERSATION_ID_MAX_BYTES, STOP_TIMEOUT_MS, TURN_TEXT_MAX_BYTES } from "../core/limits.ts";
+import type { TurnEngine, TurnInput } from "../core/ports/channel.ts";
+import type { Model } from "../core/ports/model.ts";
+import type { Clock, Ids, Logger } from "../core/ports/platform.ts";
+import type { RunClaimsIssuer } from "../core/ports/run-claims.ts";
+import type { ToolHost } from "../core/ports/tools.ts";
+import type { TurnStore } from "../core/ports/turns.ts";
+import type { Message, Turn } from "../core/turn.ts";
+import { cancelledTurn, interruptedTurn } from "./failure.ts";
+import { createObservers } from "./observers.ts";
+import { failInterruptedTurns } from "./recovery.ts";
+import { createThreadScheduler } from "./thread-scheduler.ts";
+import { runTurn, type TurnControl } from "./turn-runner.ts";
+
+/**
+ * Owns: admission, order, cancel, start and stop of turns.
+ * Does not own: what one turn does (turn-runner), the claims of turns that a crash interrupted (host).
+ *
+ * I1. A turn is durable before `submit` answers; it runs at most once in this process.
+ * I2. Turns of one thread run one at a time in admission order, over restarts too; other threads run beside them.
+ */
+export interface TurnEngineDeps {
+  readonly turns: TurnStore;
+  readonly model: Model;
+  readonly tools: ToolHost;
+  readonly claims: RunClaimsIssuer;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly logger: Logger;
+  /** Identity text of the agent. */
+  readonly systemPrompt: string;
+  readonly limits: {
+    /** Model calls of one turn (`DEFAULT_MAX_STEPS`). */
+    readonly maxSteps: number;
+    /** Turns that may wait in one thread (`THREAD_QUEUE_MAX`). */
+    readonly queue: number;
+    /** Threads that run at the same time (`DEFAULT_MAX_CONCURRENT_RUNS`). */
+    readonly maxConcurrentRuns: number;
+  };
+}
+
+export interface RunningTurnEngine extends TurnEngine {
+  /**
+   * At start, when the claim address is up and before channels submit: ends visibly what a crash interrupted and
+   * queues what waited, in admission order.
+   */
+  recover(): Promise<void>;
+  /**
+   * Takes no turn any more and starts none; running turns get `STOP_TIMEOUT_MS` to finish, then they end as
+   * interrupted. Waiting turns stay queued for the next start.
+   */
+  stop(): Promise<void>;
+}
+
+const FINISHED = refuse("turn_finished", "this turn has ended, or is being committed");
+
+export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
+  const { turns, clock, ids, logger, limits } = deps;
+  const { observe, publish } = createObservers(logger);
+  const scheduler = createThreadScheduler(limits.maxConcurrentRuns, logger);
+  const running = new Map<string, TurnControl>();
+  const runner = { ...deps, maxSteps: limits.maxSteps, publish };
+  let stopping = false;
+  const now = () => new Date(clock.now()).toISOString();
+
+  function enqueue(turn: Turn): void {
+    const thread = JSON.stringify([baseConversationId(turn.conversationId), turn.thread]);
+    scheduler.add(thread, turn.turnId, async () => {
+      const control: TurnControl = { abort: new AbortController(), committing: false };
+      running.set(turn.turnId, control);
+      await runTurn(runner, turn, control);
+      running.delete(turn.turnId);
+    });
+  }
+
+  function publishEnd(turn: Turn, rows: readonly Message[], status: "failed" | "cancelled"): void {
+    const baseId = baseConversationId(turn.conversationId);
+    for (const message of rows) publish(baseId, { type: "message", message });
+    publish(baseId, { type: "turn", turnId: turn.turnId, status });
+  }
+
+  return {
+    observe,
+    publish,
+
+    async submit(input) {
+      if (stopping) return refuse("service_stopping", "the host is stopping");
+      const invalid = invalidInput(input);
+      if (invalid !== undefined) return invalid;
+      const baseId = baseConversationId(input.conversationId);
+      const admitted = await turns.admit({
+        turnId: ids.uuid(),
+        requestId: input.requestId,
+        conversationId: input.conversationId,
+        baseId,
+        thread: input.thread ?? "main",
+        text: input.text,
+        replyTo: input.replyTo,
+        now: now(),
+        maxQueued: limits.queue,
+      });
+      if (!admitted.ok) return admitted;
+      const { turn, replayed } = admitted.value;
+      if (!replayed) {
+        publish(baseId, { type: "turn", turnId: turn.turnId, status: "queued" });
+        enqueue(turn);
+      }
+      return ok({ turnId: turn.turnId, replayed });
+    },
+
+    async cancel(turnId) {
+      const turn = await turns.getTurn(turnId);
+      if (turn === undefined) return refuse("not_found", "there is no such turn");
+      const failure = cancelledTurn();
+      const control = running.get(turnId);
+      if (control !== undefined) {
+        if (control.committing) return FINISHED;
+        control.abort.abort(failure);
+        return ok(undefined);
+      }
+      if (!scheduler.remove(turnId)) return FINISHED;
+      const { code, message } = failure;
+      publishEnd(
+        turn,
+        await turns.endTurn(turnId, { status: "cancelled", code, message, now: now() }),
+        "cancelled",
+      );
+      return ok(undefined);
+    },
+
+    async recover() {
+      for (const { turn, rows } of await failInterruptedTurns({ turns, clock, logger })) {
+        publishEnd(turn, rows, "failed");
+      }
+      for (const turn of await turns.unfinishedTurns()) enqueue(turn);
+    },
+
+    async stop() {
+      stopping = true;
+      const giveUp = clock.timer(STOP_TIMEOUT_MS, () => {
+        for (const { abort, committing } of running.values()) if (!committing) abort.abort(interruptedTurn());
+      });
+      await scheduler.stop();
+      giveUp();
+    },
+  };
+}
+
+/** The bounds that a snapshot of the turn must keep (store-format.md §4), checked before anything is durable. */
+function invalidInput({ text, conversationId }: TurnInput) {
+  if (text.trim() === "" || utf8Bytes(text) > TURN_TEXT_MAX_BYTES) {
+    return refuse("invalid_text", `a turn needs a text of at most ${TURN_TEXT_MAX_BYTES} bytes of UTF-8`);
+  }
+  if (utf8Bytes(conversationId) > SNAPSHOT_CONVERSATION_ID_MAX_BYTES) {
+    return refuse(
+      "invalid_conversationId",
+      `a conversation id has at most ${SNAPSHOT_CONVERSATION_ID_MAX_BYTES} bytes`,
+    );
+  }
+  return undefined;
+}
