@@ -1,0 +1,98 @@
+/**
+ * A stdio MCP server that shows what it was given and can misbehave. Modes (first argument):
+ * `plain`, `stubborn` (ignores end of input and SIGTERM, and so does a helper it starts), `dies` (exits before it
+ * answers), `nolist` (its tools/list is an error), `mute` (reads and never answers).
+ */
+import { createHash } from "node:crypto";
+import { Server } from "@modelcontextprotocol/sdk/server/index.js";
+import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
+import { CallToolRequestSchema, ListToolsRequestSchema } from "@modelcontextprotocol/sdk/types.js";
+
+const mode = process.argv[2] ?? "plain";
+if (mode === "dies") {
+  console.error("cannot start");
+  process.exit(3);
+}
+if (mode === "stubborn") {
+  process.on("SIGTERM", () => {});
+  Bun.spawn(["sh", "-c", "trap '' TERM; while :; do sleep 1; done"], { stdout: "inherit" });
+  setInterval(() => {}, 1000);
+}
+if (mode === "mute") setInterval(() => {}, 1000);
+
+const server = new Server({ name: "probe", version: "1" }, { capabilities: { tools: {} } });
+const inputSchema = { type: "object" as const };
+const pages = [
+  ["echo", "env", "slow"],
+  ["steady", "stray.name", "picture"],
+  ["refuse", "crash", "leak"],
+];
+
+server.setRequestHandler(ListToolsRequestSchema, ({ params }) => {
+  if (mode === "nolist") throw new Error("no list today");
+  const page = Number(params?.cursor ?? "0");
+  return {
+    tools: (pages[page] ?? []).map((name) => ({ name, description: `does ${name}`, inputSchema })),
+    ...(page + 1 < pages.length ? { nextCursor: String(page + 1) } : {}),
+  };
+});
+
+const text = (value: string, isError = false) => ({
+  content: [{ type: "text" as const, text: value }],
+  isError,
+});
+
+server.setRequestHandler(CallToolRequestSchema, async ({ params }, extra) => {
+  switch (params.name) {
+    case "echo":
+      return text(JSON.stringify(params.arguments));
+    case "env": {
+      // By digest: the host takes its token out of every result.
+      const seen = Object.entries(process.env)
+        .filter(([name]) => name.toUpperCase().startsWith("MONO_AGENT_CONTINUATION"))
+        .map(([name, value]) => [
+          name,
+          value === ""
+            ? ""
+            : createHash("sha256")
+                .update(value ?? "")
+                .digest("hex"),
+        ]);
+      return text(JSON.stringify({ seen: Object.fromEntries(seen), own: process.env.OWN, pid: process.pid }));
+    }
+    case "slow":
+      await new Promise<void>((resolve) => extra.signal.addEventListener("abort", () => resolve()));
+      console.error("slow was cancelled");
+      return text("never read");
+    case "steady": {
+      const progressToken = extra._meta?.progressToken ?? "";
+      for (let progress = 1; progress <= 15; progress += 1) {
+        await Bun.sleep(100);
+        await extra.sendNotification({
+          method: "notifications/progress",
+          params: { progressToken, progress },
+        });
+      }
+      return text("finished");
+    }
+    case "picture":
+      return {
+        content: [
+          { type: "text", text: "see" },
+          { type: "image", data: btoa("12345"), mimeType: "image/png" },
+        ],
+      };
+    case "crash":
+      process.exit(4);
+      break;
+    case "leak":
+      console.error(`my token is ${process.env.MONO_AGENT_CONTINUATION_CLAIM_TOKEN} and ${process.env.OWN}`);
+      return text(`token ${process.env.MONO_AGENT_CONTINUATION_CLAIM_TOKEN}`);
+    case "refuse":
+      return text("it can't be done", true);
+  }
+  throw Object.assign(new Error("no such tool here"), { code: -32602 });
+});
+
+if (mode === "mute") process.stdin.resume();
+else await server.connect(new StdioServerTransport());
