@@ -1,0 +1,427 @@
+import { dirname, join } from "node:path";
+import {
+  FileFault,
+  type FileStat,
+  type FileStep,
+  type FileSystem,
+  type ReadHandle,
+} from "../../src/core/ports/platform.ts";
+
+/**
+ * A filesystem in memory that counts what is done to it, fails where a test says, and knows what a power cut may
+ * leave. Each step is carried out in the operations that POSIX could interrupt: creating a file, writing its data
+ * and syncing it are three.
+ *
+ * What is not synced is a list: the data of a file until the file is synced, and each change of names until its
+ * folder is. `afterPowerCut` builds the disk that is left when any choice of them survives.
+ */
+
+interface FileNode {
+  readonly kind: "file";
+  readonly inode: bigint;
+  mode: number;
+  data: Uint8Array;
+  /** What a power cut leaves when nothing unsynced survives. */
+  syncedData: Uint8Array;
+  touched: number;
+}
+interface FolderNode {
+  readonly kind: "directory";
+  readonly inode: bigint;
+  mode: number;
+  readonly names: Map<string, Node>;
+  readonly syncedNames: Map<string, Node>;
+  touched: number;
+}
+type Node = FileNode | FolderNode;
+
+/** Something that a power cut now may take back. */
+export type Unsynced =
+  | { readonly kind: "data"; readonly path: string; readonly label: string; readonly file: FileNode }
+  | {
+      readonly kind: "names";
+      readonly path: string;
+      readonly label: string;
+      readonly folder: FolderNode;
+      readonly changes: readonly (readonly [name: string, node: Node | undefined])[];
+    };
+
+export type OperationKind = "create" | "data" | "sync" | "rename" | "unlink" | "mkdir" | "chmod" | "syncDir";
+
+export interface Operation {
+  readonly kind: OperationKind;
+  readonly path: string;
+  readonly label: string;
+}
+
+/** Whether an unsynced change survives; `torn` keeps half of a file's data. */
+export type Survival = (change: Unsynced, index: number) => boolean | "torn";
+
+export interface Counts {
+  operations: number;
+  fsyncs: number;
+  renames: number;
+  unlinks: number;
+  bytes: number;
+}
+
+export interface MemoryFileSystem extends FileSystem {
+  readonly counts: Counts;
+  /** Every operation so far, in order. */
+  readonly trace: readonly Operation[];
+  /** Fails every operation for which `fault` gives an errno; without an argument nothing fails any more. */
+  failWhen(fault?: (operation: Operation, number: number) => string | undefined): void;
+  /** The power goes just before operation `number` (from 1): it and all later ones fail and change nothing. */
+  cutAt(number: number): void;
+  readonly isOff: boolean;
+  unsynced(): readonly Unsynced[];
+  /** The disk after a power cut now, as a new filesystem. */
+  afterPowerCut(survival: "all" | "none" | Survival): MemoryFileSystem;
+  /** Path to text of every file, for comparisons. */
+  files(): Record<string, string>;
+  /** Path to mode of every file and folder. */
+  modes(): Record<string, number>;
+  /** Puts a file in place, durable, with the folders it needs; not counted. */
+  seed(path: string, text: string, mode?: number): void;
+  /** Takes a file or folder away, durably; not counted. */
+  erase(path: string): void;
+}
+
+let inodes = 0n;
+const nextInode = () => {
+  inodes += 1n;
+  return inodes;
+};
+const newFolder = (mode = 0o700): FolderNode => ({
+  kind: "directory",
+  inode: nextInode(),
+  mode,
+  names: new Map(),
+  syncedNames: new Map(),
+  touched: 0,
+});
+
+export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFileSystem {
+  const counts: Counts = { operations: 0, fsyncs: 0, renames: 0, unlinks: 0, bytes: 0 };
+  const trace: Operation[] = [];
+  let unsynced: Unsynced[] = [];
+  let fault: ((operation: Operation, number: number) => string | undefined) | undefined;
+  let cut = Number.POSITIVE_INFINITY;
+  let isOff = false;
+
+  const partsOf = (path: string) => path.split("/").filter((part) => part !== "");
+
+  function find(path: string): Node | undefined {
+    let node: Node = root;
+    for (const part of partsOf(path)) {
+      const next: Node | undefined = node.kind === "directory" ? node.names.get(part) : undefined;
+      if (next === undefined) return undefined;
+      node = next;
+    }
+    return node;
+  }
+
+  function fail(operation: Operation, errno: string): never {
+    throw new FileFault(operation.label, operation.path, errno);
+  }
+
+  /** Counts an operation, and stops it when a test wants that. */
+  function begin(kind: OperationKind, path: string, label: string): Operation {
+    const operation = { kind, path, label };
+    if (isOff || counts.operations + 1 >= cut) {
+      isOff = true;
+      fail(operation, "EPOWER");
+    }
+    counts.operations += 1;
+    trace.push(operation);
+    const errno = fault?.(operation, counts.operations);
+    if (errno !== undefined) fail(operation, errno);
+    return operation;
+  }
+
+  function folderOf(path: string, operation: Operation): { folder: FolderNode; name: string } {
+    const folder = find(dirname(path));
+    if (folder?.kind !== "directory") fail(operation, "ENOENT");
+    return { folder, name: partsOf(path).at(-1) ?? "" };
+  }
+
+  function rename(operation: Operation, folder: FolderNode, changes: [string, Node | undefined][]): void {
+    for (const [name, node] of changes) {
+      if (node === undefined) folder.names.delete(name);
+      else folder.names.set(name, node);
+    }
+    unsynced.push({ kind: "names", path: operation.path, label: operation.label, folder, changes });
+  }
+
+  function syncFolder(folder: FolderNode): void {
+    unsynced = unsynced.filter((change) => {
+      if (change.kind !== "names" || change.folder !== folder) return true;
+      applyNames(folder.syncedNames, change.changes);
+      return false;
+    });
+  }
+
+  function syncFile(file: FileNode): void {
+    file.syncedData = file.data;
+    unsynced = unsynced.filter((change) => change.kind !== "data" || change.file !== file);
+  }
+
+  /** The operations of a step, one at a time, so that `run` can let others in between. */
+  function* operations(step: FileStep): Generator<void> {
+    const { label } = step;
+    switch (step.op) {
+      case "write": {
+        const create = begin("create", step.path, label);
+        const { folder, name } = folderOf(step.path, create);
+        if (folder.names.has(name)) fail(create, "EEXIST");
+        const empty = new Uint8Array();
+        const file: FileNode = {
+          kind: "file",
+          inode: nextInode(),
+          mode: step.mode,
+          data: empty,
+          syncedData: empty,
+          touched: counts.operations,
+        };
+        rename(create, folder, [[name, file]]);
+        yield;
+        begin("data", step.path, label);
+        file.data = typeof step.data === "string" ? Buffer.from(step.data, "utf8") : step.data.slice();
+        counts.bytes += file.data.length;
+        unsynced.push({ kind: "data", path: step.path, label, file });
+        if (!step.sync) return;
+        yield;
+        begin("sync", step.path, label);
+        counts.fsyncs += 1;
+        syncFile(file);
+        return;
+      }
+      case "sync": {
+        const operation = begin("sync", step.path, label);
+        const file = find(step.path);
+        if (file?.kind !== "file") fail(operation, "ENOENT");
+        counts.fsyncs += 1;
+        syncFile(file);
+        return;
+      }
+      case "syncDir": {
+        const operation = begin("syncDir", step.path, label);
+        const folder = find(step.path);
+        if (folder?.kind !== "directory") fail(operation, "ENOENT");
+        counts.fsyncs += 1;
+        syncFolder(folder);
+        return;
+      }
+      case "rename": {
+        const operation = begin("rename", step.to, label);
+        const { folder, name } = folderOf(step.from, operation);
+        const target = folderOf(step.to, operation);
+        const node = folder.names.get(name);
+        if (node === undefined) fail(operation, "ENOENT");
+        if (target.folder !== folder) fail(operation, "EXDEV");
+        if (target.folder.names.get(target.name)?.kind === "directory") fail(operation, "EISDIR");
+        counts.renames += 1;
+        rename(operation, folder, [
+          [name, undefined],
+          [target.name, node],
+        ]);
+        return;
+      }
+      case "unlink": {
+        const operation = begin("unlink", step.path, label);
+        const { folder, name } = folderOf(step.path, operation);
+        const node = folder.names.get(name);
+        if (node === undefined && step.missingOk) return;
+        if (node === undefined) fail(operation, "ENOENT");
+        if (node.kind === "directory") fail(operation, "EISDIR");
+        counts.unlinks += 1;
+        rename(operation, folder, [[name, undefined]]);
+        return;
+      }
+      case "mkdir": {
+        const operation = begin("mkdir", step.path, label);
+        if (find(step.path) !== undefined) {
+          if (step.existsOk) return;
+          fail(operation, "EEXIST");
+        }
+        const { folder, name } = folderOf(step.path, operation);
+        rename(operation, folder, [[name, newFolder(step.mode)]]);
+        return;
+      }
+      case "chmod": {
+        const operation = begin("chmod", step.path, label);
+        const node = find(step.path);
+        if (node === undefined) fail(operation, "ENOENT");
+        node.mode = step.mode;
+        return;
+      }
+    }
+  }
+
+  function statOf(node: Node): FileStat {
+    return {
+      kind: node.kind,
+      size: node.kind === "file" ? node.data.length : 0,
+      mode: node.mode,
+      uid: 1000,
+      links: node.kind === "file" ? 1 : 2,
+      device: 1n,
+      inode: node.inode,
+      mtimeMs: node.touched,
+    };
+  }
+
+  function visit(act: (path: string, node: Node) => void): void {
+    const walk = (path: string, node: Node): void => {
+      act(path, node);
+      if (node.kind === "directory") {
+        for (const [name, child] of [...node.names].sort(([a], [b]) => (a < b ? -1 : 1))) {
+          walk(join(path, name), child);
+        }
+      }
+    };
+    for (const [name, child] of root.names) walk(`/${name}`, child);
+  }
+
+  function open(path: string, label: string): ReadHandle | undefined {
+    const node = find(path);
+    if (node === undefined) return undefined;
+    if (node.kind !== "file") throw new FileFault(label, path, "EISDIR");
+    let at = 0;
+    return {
+      stat: () => statOf(node),
+      read(length) {
+        const data = node.data.slice(at, at + length);
+        at += data.length;
+        return data;
+      },
+      close: () => {},
+    };
+  }
+
+  return {
+    uid: 1000,
+    counts,
+    trace,
+    get isOff() {
+      return isOff;
+    },
+    lstat: (path) => {
+      const node = find(path);
+      return node === undefined ? undefined : statOf(node);
+    },
+    open,
+    list: (path) => {
+      const node = find(path);
+      return node?.kind === "directory" ? [...node.names.keys()] : undefined;
+    },
+    async run(steps) {
+      for (const step of steps) {
+        for (const _ of operations(step)) await Promise.resolve();
+        await Promise.resolve();
+      }
+    },
+    runSync(steps) {
+      for (const step of steps) for (const _ of operations(step));
+    },
+    failWhen(next) {
+      fault = next;
+    },
+    cutAt(number) {
+      cut = number;
+    },
+    unsynced: () => unsynced,
+    afterPowerCut(survival) {
+      const survives: Survival =
+        survival === "all" ? () => true : survival === "none" ? () => false : survival;
+      const outcomes = unsynced.map((change, index) => [change, survives(change, index)] as const);
+      return createMemoryFileSystem(survivor(root, outcomes));
+    },
+    files() {
+      const found: Record<string, string> = {};
+      visit((path, node) => {
+        if (node.kind === "file") found[path] = Buffer.from(node.data).toString("utf8");
+      });
+      return found;
+    },
+    modes() {
+      const found: Record<string, number> = {};
+      visit((path, node) => {
+        found[path] = node.mode;
+      });
+      return found;
+    },
+    seed(path, text, mode = 0o600) {
+      let folder = root;
+      const parts = partsOf(path);
+      const name = parts.pop() ?? "";
+      for (const part of parts) {
+        const next = folder.names.get(part) ?? newFolder();
+        if (next.kind !== "directory") throw new Error(`${part} is not a folder`);
+        folder.names.set(part, next);
+        folder.syncedNames.set(part, next);
+        folder = next;
+      }
+      const data = Buffer.from(text, "utf8");
+      const file: FileNode = { kind: "file", inode: nextInode(), mode, data, syncedData: data, touched: 0 };
+      folder.names.set(name, file);
+      folder.syncedNames.set(name, file);
+    },
+    erase(path) {
+      const folder = find(dirname(path));
+      if (folder?.kind !== "directory") return;
+      folder.names.delete(partsOf(path).at(-1) ?? "");
+      folder.syncedNames.delete(partsOf(path).at(-1) ?? "");
+    },
+  };
+}
+
+function applyNames(
+  names: Map<string, Node>,
+  changes: readonly (readonly [string, Node | undefined])[],
+): void {
+  for (const [name, node] of changes) {
+    if (node === undefined) names.delete(name);
+    else names.set(name, node);
+  }
+}
+
+/** A deep copy of what is durable, with the surviving changes applied in their order; all of it durable. */
+function survivor(
+  root: FolderNode,
+  outcomes: readonly (readonly [Unsynced, boolean | "torn"])[],
+): FolderNode {
+  const copies = new Map<Node, Node>();
+  const copy = (node: Node): Node => {
+    const known = copies.get(node);
+    if (known !== undefined) return known;
+    if (node.kind === "file") {
+      let data = node.syncedData;
+      for (const [change, outcome] of outcomes) {
+        if (change.kind !== "data" || change.file !== node) continue;
+        if (outcome === true) data = node.data;
+        if (outcome === "torn") data = node.data.slice(0, Math.floor(node.data.length / 2));
+      }
+      const file: FileNode = { ...node, data, syncedData: data };
+      copies.set(node, file);
+      return file;
+    }
+    const folder = newFolder(node.mode);
+    copies.set(node, folder);
+    const names = new Map(node.syncedNames);
+    for (const [change, outcome] of outcomes) {
+      if (change.kind === "names" && change.folder === node && outcome !== false) {
+        applyNames(names, change.changes);
+      }
+    }
+    for (const [name, child] of names) {
+      const next = copy(child);
+      folder.names.set(name, next);
+      folder.syncedNames.set(name, next);
+    }
+    return folder;
+  };
+  const result = copy(root);
+  if (result.kind !== "directory") throw new Error("the root is a folder");
+  return result;
+}
