@@ -184,6 +184,10 @@ export function prepareStatements(db: Database) {
     closeActivation: prepare<void, { originRunId: string; now: string }>(
       "UPDATE activation_outbox SET closed_at = $now WHERE origin_run_id = $originRunId AND closed_at IS NULL",
     ),
+    activation: prepare<ActivationRow, { originRunId: string }>(
+      `SELECT origin_run_id, conversation_id, history_boundary, snapshot_digest, created_at
+       FROM activation_outbox WHERE origin_run_id = $originRunId`,
+    ),
     openActivations: prepare<ActivationRow, Record<string, never>>(
       `SELECT origin_run_id, conversation_id, history_boundary, snapshot_digest, created_at
        FROM activation_outbox WHERE closed_at IS NULL ORDER BY created_at, origin_run_id`,

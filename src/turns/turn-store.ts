@@ -140,6 +140,11 @@ function createStore(path: string, db: Database, sql: Statements): TurnStore {
     verdict: async (originRunId) =>
       guard(() => VERDICTS[sql.statusOfOrigin.get({ originRunId })?.status ?? ""] ?? "unknown"),
     openActivations: async () => guard(() => sql.openActivations.all({}).map(activationOf)),
+    activationOf: async (originRunId) =>
+      guard(() => {
+        const row = sql.activation.get({ originRunId });
+        return row === null ? undefined : activationOf(row);
+      }),
     closeActivation: async (originRunId, now) =>
       write(() => void sql.closeActivation.run({ originRunId, now })),
     history: async (conversationId, limit, exceptRunId) =>

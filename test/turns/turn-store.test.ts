@@ -115,6 +115,8 @@ describe("runs", () => {
     await store.closeActivation("r1", AT);
     await store.closeActivation("r1", AT);
     expect(await store.openActivations()).toEqual([]);
+    expect(await store.activationOf("r1")).toMatchObject({ originRunId: "r1", ...activation });
+    expect(await store.activationOf("r2")).toBeUndefined();
   });
 
   test("the commit of an ended turn is refused and leaves nothing behind", async () => {

@@ -114,6 +114,8 @@ export interface TurnStore {
   /** Verdict by origin run id (the id of a turn's first run). */
   verdict(originRunId: string): Promise<RunVerdict>;
   openActivations(): Promise<OutboxRow[]>;
+  /** The outbox row of an origin run, open or closed; undefined when its commit bound no snapshot. */
+  activationOf(originRunId: string): Promise<OutboxRow | undefined>;
   closeActivation(originRunId: string, now: string): Promise<void>;
 
   /**
