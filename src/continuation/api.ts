@@ -1,3 +1,4 @@
+import type { OriginGroup } from "../core/derive.ts";
 import type { Result } from "../core/errors.ts";
 import type { RunClaimsIssuer } from "../core/ports/run-claims.ts";
 import type {
@@ -20,14 +21,27 @@ import type {
 export interface ContinuationService {
   /** Recovers interrupted work, then starts the worker. */
   startWorker(): Promise<void>;
+  /** Works on at most `limit` due records and waits for them; resolves with how many. For hosts that drive time themselves. */
+  processDue(limit: number): Promise<number>;
   /** Refuses new mutations (`service_stopping`) and waits for running work, bounded by the stop time-out. */
   stop(): Promise<void>;
   readonly issuer: RunClaimsIssuer;
+  readonly origins: OriginSettlement;
   readonly claims: ClaimEntry;
   readonly results: ResultEntry;
   readonly operator: OperatorActions;
   /** Whether this bearer is the operator's, in constant time. */
   isOperator(token: string): boolean;
+}
+
+/** Settlement of an origin group by what the ledger of turns knows, for the host's start-up decision. */
+export interface OriginSettlement {
+  /** Groups with at least one active member that is still pending. */
+  pending(): OriginGroup[];
+  /** Pins the pending members that are bound to this snapshot; resolves with how many. */
+  activate(group: OriginGroup, snapshotDigest: string): Promise<number>;
+  /** Marks the pending members abandoned. */
+  abandon(group: OriginGroup): Promise<void>;
 }
 
 export interface ClaimEntry {

@@ -8,7 +8,7 @@ import { createLedger } from "./ledger.ts";
 import { createOperatorActions } from "./operator.ts";
 import { createProver } from "./proof.ts";
 import { createResultEntry } from "./results.ts";
-import { createIssuer } from "./settlement.ts";
+import { createIssuer, createOriginSettlement } from "./settlement.ts";
 import { createSynthesisJob } from "./synthesis-job.ts";
 import { createWorker } from "./worker.ts";
 
@@ -27,6 +27,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
   const stop = new AbortController();
   const ledger = createLedger(store, clock);
   const desk = createClaimDesk(options, ledger);
+  const origins = createOriginSettlement(options, ledger);
   const synthesize = createSynthesisJob(options, ledger, owner);
   const deliver = createDeliveryJob(options, ledger, owner);
   const prove = createProver(options, ledger);
@@ -42,6 +43,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
   const expectedOperatorToken = operatorToken(store.secret);
   let proving: Promise<unknown> = Promise.resolve();
 
+  /** Ends what a dead process left half done. A lease found here has no living owner: the store has one process. */
   const recover = async () => {
     const interrupted = store.durable.inStates([
       "synthesizing",
@@ -53,7 +55,8 @@ export function createContinuationService(options: ContinuationServiceOptions): 
   };
 
   return {
-    issuer: createIssuer(options, ledger, desk, options.continuationServers),
+    issuer: createIssuer(options, ledger, desk, origins, options.continuationServers),
+    origins,
     claims: desk,
     results: createResultEntry(store, ledger),
     operator: createOperatorActions(options, ledger, stop.signal),
@@ -66,6 +69,8 @@ export function createContinuationService(options: ContinuationServiceOptions): 
       ).catch(() => undefined);
       worker.start();
     },
+
+    processDue: (limit) => worker.processDue(limit),
 
     async stop() {
       stop.abort();

@@ -1,10 +1,49 @@
-import { originContextBindingMac, originContextFingerprint } from "../core/derive.ts";
+import {
+  groupKey,
+  type OriginGroup,
+  originContextBindingMac,
+  originContextFingerprint,
+} from "../core/derive.ts";
 import { ok, refuse } from "../core/errors.ts";
 import type { RunClaims, RunClaimsIssuer, RunOrigin } from "../core/ports/run-claims.ts";
+import type { ContinuationStore } from "../core/ports/store.ts";
 import type { ClaimCapability } from "../core/ports/tools.ts";
+import type { ContinuationRecord } from "../core/record.ts";
+import type { OriginSettlement } from "./api.ts";
 import type { ClaimDesk, OpenCapability } from "./claims.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import type { Ledger } from "./ledger.ts";
+
+/** Settles origin groups: what the issuer does at the end of a turn, and the host at start-up. */
+export function createOriginSettlement(deps: ContinuationDeps, ledger: Ledger): OriginSettlement {
+  const { store, clock } = deps;
+  return {
+    pending() {
+      const groups = new Map<string, OriginGroup>();
+      for (const record of store.durable.inStates(["claimed", "result_received"])) {
+        if (record.originContextState !== "pending" || record.historyBoundary === undefined) continue;
+        const group = {
+          originRunId: record.originRunId,
+          originConversationId: record.originConversationId,
+          historyBoundary: record.historyBoundary,
+        };
+        groups.set(groupKey(group), group);
+      }
+      return [...groups.values()];
+    },
+    async activate(group, snapshotDigest) {
+      const activated = await store.activate(group, snapshotDigest, new Date(clock.now()).toISOString());
+      return activated.length;
+    },
+    async abandon(group) {
+      await ledger.applyAll(pendingMembers(store, group), () => ({ kind: "abandon_origin" }));
+    },
+  };
+}
+
+function pendingMembers(store: ContinuationStore, group: OriginGroup): ContinuationRecord[] {
+  return store.head.members(group).filter((record) => record.originContextState === "pending");
+}
 
 /**
  * The claims of one origin run from capability to settlement: issue → release and drain → finalize → (the host
@@ -14,9 +53,10 @@ export function createIssuer(
   deps: ContinuationDeps,
   ledger: Ledger,
   desk: ClaimDesk,
+  origins: OriginSettlement,
   continuationServers: readonly string[],
 ): RunClaimsIssuer {
-  const { store, clock } = deps;
+  const { store } = deps;
 
   return {
     issue(origin: RunOrigin): RunClaims {
@@ -66,12 +106,10 @@ export function createIssuer(
         },
 
         async activate(snapshotDigest) {
-          await store.activate(group, snapshotDigest, new Date(clock.now()).toISOString());
+          await origins.activate(group, snapshotDigest);
         },
 
-        async abandon() {
-          await ledger.applyAll(pending(), () => ({ kind: "abandon_origin" }));
-        },
+        abandon: () => origins.abandon(group),
       };
     },
   };

@@ -31,8 +31,6 @@ interface WorkerDeps {
 }
 
 const OVERDUE_BATCH = 100;
-/** A timer can't be longer than this in JavaScript; the worker just looks again then. */
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 export function createWorker(deps: WorkerDeps): Worker {
   const { store, ledger, clock, logger } = deps;
@@ -81,7 +79,7 @@ export function createWorker(deps: WorkerDeps): Worker {
     // What is already past is running or waits for a slot: the end of a job wakes us.
     const future = times.filter((time): time is number => time !== undefined && time > now);
     if (future.length > 0) {
-      cancelTimer = clock.timer(Math.min(Math.min(...future) - now, LONGEST_TIMER_MS), wake);
+      cancelTimer = clock.timer(Math.min(...future) - now, wake);
     }
   };
 

@@ -1,0 +1,61 @@
+import type { ContinuationService } from "../continuation/api.ts";
+import { ContinuationError, type Result } from "../core/errors.ts";
+import type { ContinuationHealth, ContinuationStatus, Resolution } from "../core/wire.ts";
+
+/** A running host, for the command line and for programs that embed it. */
+export interface MonoAgentApp {
+  /** Where it listens; absent for what is off. */
+  readonly addresses: { readonly continuations?: string; readonly terminal?: string };
+  /** Undefined when the continuation service is off. */
+  continuationHealth(): ContinuationHealth | undefined;
+  /** Every continuation, newest first; empty when the service is off. */
+  listContinuations(): ContinuationStatus[];
+  /** The text of a delivered capture continuation, else undefined. */
+  capturedContinuationText(continuationId: string): string | undefined;
+  /** Delivers a stored text again. Throws `ContinuationError`; `allowUnknown` only after outside proof that it is safe. */
+  retryContinuation(
+    continuationId: string,
+    options?: { allowUnknown?: boolean },
+  ): Promise<ContinuationStatus>;
+  /** Idempotent for a cancelled continuation; other terminal states throw `already_terminal`. */
+  cancelContinuation(continuationId: string): Promise<ContinuationStatus>;
+  /** Decides a `delivery_unknown` continuation. Never posts. */
+  resolveContinuationDelivery(continuationId: string, resolution: Resolution): Promise<ContinuationStatus>;
+  /** Stops in order: channels take nothing new, running turns and deliveries end (bounded), stores close. Idempotent. */
+  stop(): Promise<void>;
+}
+
+export type OperatorHandle = Omit<MonoAgentApp, "addresses" | "stop">;
+
+/** The operator part of the handle over a service that may be off. */
+export function operatorHandle(service: ContinuationService | undefined): OperatorHandle {
+  const required = (): ContinuationService => {
+    if (service !== undefined) return service;
+    throw new ContinuationError("service_stopping", "The continuation service is not running.");
+  };
+  const take = <T>(result: Result<T>): T => {
+    if (result.ok) return result.value;
+    throw new ContinuationError(result.refusal.code, result.refusal.message);
+  };
+
+  return {
+    continuationHealth: () => service?.operator.health(),
+    listContinuations() {
+      const all: ContinuationStatus[] = [];
+      let cursor: string | undefined;
+      while (service !== undefined) {
+        const page = take(service.operator.list(cursor === undefined ? {} : { cursor }));
+        all.push(...page.continuations);
+        cursor = page.nextCursor;
+        if (cursor === undefined) break;
+      }
+      return all;
+    },
+    capturedContinuationText: (continuationId) => service?.operator.capturedText(continuationId),
+    retryContinuation: async (continuationId, options = {}) =>
+      take(await required().operator.retry(continuationId, options)),
+    cancelContinuation: async (continuationId) => take(await required().operator.cancel(continuationId)),
+    resolveContinuationDelivery: async (continuationId, resolution) =>
+      take(await required().operator.resolve(continuationId, resolution)),
+  };
+}

@@ -1,0 +1,43 @@
+import type { OriginSettlement } from "../continuation/api.ts";
+import { errorText } from "../core/errors.ts";
+import type { Clock, Logger } from "../core/ports/platform.ts";
+import type { TurnStore } from "../core/ports/turns.ts";
+
+/**
+ * The start-up decision on claims that a crash left pending (DESIGN.md, The idea in one picture).
+ *
+ * I1. It decides from the run row, never from the outbox alone: succeeded → activate the members whose snapshot is
+ *     the one that the commit named; unfinished → leave them pending; failed, cancelled or unknown → abandon.
+ * I2. An outbox row is closed only when no pending member of its group is left.
+ * I3. An unreadable ledger decides nothing: the claims stay pending, and the error is reported.
+ */
+export async function reconcileOrigins(deps: {
+  origins: OriginSettlement;
+  turns: TurnStore;
+  clock: Clock;
+  logger: Logger;
+}): Promise<void> {
+  const { origins, turns, clock, logger } = deps;
+  for (const group of origins.pending()) {
+    try {
+      const verdict = await turns.verdict(group.originRunId);
+      if (verdict === "unfinished") continue;
+      if (verdict === "succeeded") {
+        const activation = await turns.activationOf(group.originRunId);
+        if (activation !== undefined) await origins.activate(group, activation.snapshotDigest);
+      }
+      // What is still pending was not part of the commit, or its run never committed.
+      await origins.abandon(group);
+    } catch (error) {
+      logger.error("claims stay pending because their origin run can't be read", {
+        originRunId: group.originRunId,
+        error: errorText(error),
+      });
+    }
+  }
+  const stillPending = new Set(origins.pending().map((group) => group.originRunId));
+  for (const row of await turns.openActivations()) {
+    if (stillPending.has(row.originRunId)) continue;
+    await turns.closeActivation(row.originRunId, new Date(clock.now()).toISOString());
+  }
+}

@@ -1,0 +1,252 @@
+import { join } from "node:path";
+import { createDeliveredHistory } from "../channels/delivered-history.ts";
+import { createDelivery } from "../channels/registry.ts";
+import { createTerminalChannel, type TerminalChannel } from "../channels/terminal/channel.ts";
+import type { LoadedConfig } from "../config/load.ts";
+import type { ContinuationService } from "../continuation/api.ts";
+import { createContinuationService } from "../continuation/service.ts";
+import type { SessionRollover } from "../core/buckets.ts";
+import { errorText } from "../core/errors.ts";
+import { THREAD_QUEUE_MAX } from "../core/limits.ts";
+import type { Clock, FileSystem, Ids, Logger } from "../core/ports/platform.ts";
+import type { RunClaimsIssuer } from "../core/ports/run-claims.ts";
+import type { ContinuationStore } from "../core/ports/store.ts";
+import { failInterruptedTurns } from "../harness/recovery.ts";
+import { createSynthesis } from "../harness/synthesis.ts";
+import { createTurnEngine } from "../harness/turn-engine.ts";
+import { createContinuationApp } from "../http/continuation-app.ts";
+import { type HttpServer, serveHttp } from "../http/serve.ts";
+import { createToolHost } from "../mcp/tool-host.ts";
+import { createClock } from "../platform/clock.ts";
+import { createFileSystem } from "../platform/filesystem.ts";
+import { createIds } from "../platform/ids.ts";
+import { type OpenOptions, openContinuationStore } from "../store/open.ts";
+import { ownershipLock } from "../store/ownership.ts";
+import { openTurnStore } from "../turns/turn-store.ts";
+import { type MonoAgentApp, operatorHandle } from "./app.ts";
+import { configuredModel } from "./models.ts";
+import { reconcileOrigins } from "./reconcile.ts";
+
+export interface StartOptions {
+  readonly config: LoadedConfig;
+  readonly logger: Logger;
+  /** The environment that stdio MCP servers inherit. Default: none. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  readonly clock?: Clock;
+  readonly ids?: Ids;
+  readonly fs?: FileSystem;
+}
+
+export const HOST_DATABASE = "host.sqlite";
+export const HOST_LOCK = "host-owner.sqlite";
+
+/**
+ * Builds and starts a host. Order (DESIGN.md): locks → stores → ledger and outbox → continuation service listens →
+ * channels → worker → turns resume. When a step fails, what had started is stopped again and the error is thrown.
+ */
+export async function startMonoAgent(options: StartOptions): Promise<MonoAgentApp> {
+  const { config, logger } = options;
+  const clock = options.clock ?? createClock();
+  const ids = options.ids ?? createIds();
+  const fs = options.fs ?? createFileSystem();
+  const acquireLock = ownershipLock(fs, clock, process.pid);
+  const stops: { what: string; stop: () => void | Promise<void> }[] = [];
+  const started = <T>(what: string, value: T, stop: (value: T) => void | Promise<void>): T => {
+    stops.push({ what, stop: () => stop(value) });
+    return value;
+  };
+  let stopping: Promise<void> | undefined;
+  const stop = () => {
+    stopping ??= stopInReverse(stops, logger);
+    return stopping;
+  };
+
+  try {
+    const hostDir = config.host.stateDir;
+    fs.runSync([{ op: "mkdir", path: hostDir, mode: 0o700, existsOk: true, label: "host folder" }]);
+    started("host lock", acquireLock(join(hostDir, HOST_LOCK)), (lock) => lock.release());
+    const store =
+      config.continuations &&
+      started(
+        "continuation store",
+        await openStore(config.continuations, { fs, clock, ids, logger, acquireLock }),
+        (it) => it.close(),
+      );
+    const turns = started(
+      "turn store",
+      await openTurnStore({ path: join(hostDir, HOST_DATABASE), fs, logger }),
+      (it) => it.close(),
+    );
+
+    const session: SessionRollover = {
+      rollover: config.runtime.session.rollover,
+      timezone: config.runtime.session.rolloverTimezone,
+    };
+    const systemPrompt = config.context.identity;
+    const model = configuredModel(config, logger);
+    const tools = started(
+      "mcp clients",
+      createToolHost({
+        servers: Object.fromEntries(config.mcpServers),
+        continuationServers: config.tools.continuationServers,
+        requestTimeouts: {
+          inactivityMs: config.tools.mcpCallTimeoutMs,
+          totalMs: config.tools.mcpCallMaxTotalTimeoutMs,
+        },
+        cwd: config.runtime.workspace,
+        baseEnv: options.env ?? {},
+        clock,
+        logger,
+      }),
+      (it) => it.close(),
+    );
+
+    // The engine needs the issuer, and the service needs the engine's channels: the one late link is the issuer.
+    let issuer: RunClaimsIssuer = NO_CLAIMS;
+    const engine = createTurnEngine({
+      turns,
+      model,
+      tools,
+      claims: { issue: (origin) => issuer.issue(origin) },
+      clock,
+      ids,
+      logger,
+      systemPrompt,
+      limits: {
+        maxSteps: config.runtime.maxTurns,
+        queue: THREAD_QUEUE_MAX,
+        maxConcurrentRuns: config.concurrency.maxConcurrentRuns,
+      },
+    });
+    // Before the decision on pending claims, which then finds these turns failed and abandons their claims.
+    await failInterruptedTurns({ turns, clock, logger });
+
+    const terminal: TerminalChannel | undefined = config.terminal.enabled
+      ? createTerminalChannel({
+          engine,
+          turns,
+          fs,
+          clock,
+          ids,
+          logger,
+          host: config.terminal.host,
+          port: config.terminal.port,
+          stateDir: hostDir,
+          session,
+          ...(config.terminal.allow === undefined ? {} : { allow: config.terminal.allow }),
+        })
+      : undefined;
+    const channels = terminal === undefined ? [] : [terminal];
+
+    let service: ContinuationService | undefined;
+    let protocol: HttpServer | undefined;
+    if (config.continuations !== undefined && store !== undefined) {
+      const { host, port, limits, namedRoutes, detachedServices } = config.continuations;
+      const publish: typeof engine.publish = (baseId, event) => engine.publish(baseId, event);
+      service = createContinuationService({
+        store,
+        clock,
+        ids,
+        logger,
+        limits,
+        namedRoutes: new Map(Object.entries(namedRoutes)),
+        detachedServices: tokensOf(config, detachedServices),
+        continuationServers: config.tools.continuationServers,
+        baseUrl: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
+        synthesis: createSynthesis({ model, turns, systemPrompt, ids }),
+        delivery: createDelivery({ channels, logger }),
+        history: createDeliveredHistory({ turns, session, clock, logger, publish }),
+      });
+      issuer = service.issuer;
+      await reconcileOrigins({ origins: service.origins, turns, clock, logger });
+      const running = service;
+      protocol = started(
+        "continuation listener",
+        await serveHttp({
+          app: (bound) => createContinuationApp({ service: running, bound, logger, clock }),
+          host,
+          port,
+          clock,
+          logger,
+        }),
+        (it) => it.stop(),
+      );
+    }
+    if (terminal !== undefined) {
+      await terminal.start();
+      stops.push({ what: "terminal channel", stop: () => terminal.stop() });
+    }
+    if (service !== undefined) {
+      await service.startWorker();
+      started("continuation worker", service, (it) => it.stop());
+    }
+    started("turns", engine, (it) => it.stop());
+    await engine.recover();
+
+    logger.info("mono-agent is running", { model: model.name, continuations: service !== undefined });
+    const terminalAt = terminal?.address();
+    return {
+      addresses: {
+        ...(protocol === undefined ? {} : { continuations: addressOf(protocol) }),
+        ...(terminalAt === undefined ? {} : { terminal: addressOf(terminalAt) }),
+      },
+      ...operatorHandle(service),
+      stop,
+    };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function openStore(
+  config: NonNullable<LoadedConfig["continuations"]>,
+  deps: Omit<OpenOptions, "stateDir" | "retention">,
+): Promise<ContinuationStore> {
+  return openContinuationStore({
+    stateDir: config.stateDir,
+    retention: config.retention,
+    ...deps,
+  });
+}
+
+/** Without a continuation service no server gets a capability, and no run ever has a claim. */
+const NO_CLAIMS: RunClaimsIssuer = {
+  issue: () => ({
+    capabilities: new Map(),
+    release: async () => {},
+    hasActiveClaims: () => false,
+    finalize: async () => ({
+      ok: false,
+      refusal: { code: "service_stopping", message: "The continuation service is off." },
+    }),
+    activate: async () => {},
+    abandon: async () => {},
+  }),
+};
+
+function tokensOf(config: LoadedConfig, services: readonly { readonly name: string }[]): Map<string, string> {
+  const tokens = new Map<string, string>();
+  for (const { name } of services) {
+    const token = config.secrets.detachedToken(name);
+    if (token !== undefined) tokens.set(name, token);
+  }
+  return tokens;
+}
+
+function addressOf(bound: { readonly host: string; readonly port: number }): string {
+  return `http://${bound.host.includes(":") ? `[${bound.host}]` : bound.host}:${bound.port}`;
+}
+
+async function stopInReverse(
+  stops: { what: string; stop: () => void | Promise<void> }[],
+  logger: Logger,
+): Promise<void> {
+  for (const { what, stop } of stops.splice(0).reverse()) {
+    try {
+      await stop();
+    } catch (error) {
+      logger.error("a part did not stop cleanly", { part: what, error: errorText(error) });
+    }
+  }
+}

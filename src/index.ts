@@ -1,0 +1,16 @@
+/** The library: what the binary runs, for programs that embed it. Importing it starts nothing. */
+
+export { AppError, ConfigError, ContinuationError, type ErrorCode } from "./core/errors.ts";
+export type { Channel, TurnEngine, TurnInput } from "./core/ports/channel.ts";
+export type { Clock, FileSystem, Ids, Logger } from "./core/ports/platform.ts";
+export type { ContinuationMode, ContinuationState, Receipt } from "./core/record.ts";
+export type { ContinuationDetail, ContinuationHealth, ContinuationStatus, Resolution } from "./core/wire.ts";
+export {
+  createLogger,
+  type LoadedConfig,
+  type LoadOptions,
+  loadConfig,
+  type MonoAgentApp,
+  type StartOptions,
+  startMonoAgent,
+} from "./host/index.ts";
