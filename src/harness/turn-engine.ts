@@ -1,5 +1,5 @@
 import { baseConversationId } from "../core/derive.ts";
-import { ok, refuse } from "../core/errors.ts";
+import { assert, ok, refuse } from "../core/errors.ts";
 import { utf8Bytes } from "../core/json.ts";
 import { SNAPSHOT_CONVERSATION_ID_MAX_BYTES, STOP_TIMEOUT_MS, TURN_TEXT_MAX_BYTES } from "../core/limits.ts";
 import type { TurnEngine, TurnInput } from "../core/ports/channel.ts";
@@ -44,8 +44,9 @@ export interface TurnEngineDeps {
 
 export interface RunningTurnEngine extends TurnEngine {
   /**
-   * At start, when the claim address is up and before channels submit: ends visibly what a crash interrupted and
-   * queues what waited, in admission order.
+   * Once, at start, when the claim address is up: ends visibly what a crash interrupted and queues what waited, in
+   * admission order. Until then submitted turns are only admitted, so none overtakes an older one of its thread and
+   * none of this process is taken for an interrupted one.
    */
   recover(): Promise<void>;
   /**
@@ -63,16 +64,23 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
   const scheduler = createThreadScheduler(limits.maxConcurrentRuns, logger);
   const running = new Map<string, TurnControl>();
   const runner = { ...deps, maxSteps: limits.maxSteps, publish };
+  /** Waiting or running here. */
+  const taken = new Set<string>();
+  const early: Turn[] = [];
+  let phase: "new" | "recovering" | "running" = "new";
   let stopping = false;
   const now = () => new Date(clock.now()).toISOString();
 
   function enqueue(turn: Turn): void {
+    if (taken.has(turn.turnId)) return;
+    taken.add(turn.turnId);
     const thread = JSON.stringify([baseConversationId(turn.conversationId), turn.thread]);
     scheduler.add(thread, turn.turnId, async () => {
       const control: TurnControl = { abort: new AbortController(), committing: false };
       running.set(turn.turnId, control);
       await runTurn(runner, turn, control);
       running.delete(turn.turnId);
+      taken.delete(turn.turnId);
     });
   }
 
@@ -106,7 +114,8 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
       const { turn, replayed } = admitted.value;
       if (!replayed) {
         publish(baseId, { type: "turn", turnId: turn.turnId, status: "queued" });
-        enqueue(turn);
+        if (phase === "running") enqueue(turn);
+        else early.push(turn);
       }
       return ok({ turnId: turn.turnId, replayed });
     },
@@ -121,7 +130,9 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
         control.abort.abort(failure);
         return ok(undefined);
       }
-      if (!scheduler.remove(turnId)) return FINISHED;
+      const waits = scheduler.remove(turnId) || (phase !== "running" && turn.status === "queued");
+      if (!waits) return FINISHED;
+      taken.delete(turnId);
       const { code, message } = failure;
       publishEnd(
         turn,
@@ -132,10 +143,14 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
     },
 
     async recover() {
+      assert(phase === "new", "an engine recovers once");
+      phase = "recovering";
       for (const { turn, rows } of await failInterruptedTurns({ turns, clock, logger })) {
         publishEnd(turn, rows, "failed");
       }
-      for (const turn of await turns.unfinishedTurns()) enqueue(turn);
+      const unfinished = await turns.unfinishedTurns();
+      phase = "running";
+      for (const turn of [...unfinished, ...early.splice(0)]) enqueue(turn);
     },
 
     async stop() {

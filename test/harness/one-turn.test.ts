@@ -142,7 +142,7 @@ describe("a turn that succeeds", () => {
   });
 
   test("observers see the question, previews, tools and the answer; one that throws harms nothing", async () => {
-    const engine = rig.engine({
+    const engine = await rig.engine({
       model: createScriptedModel([calls("start"), says("all done")]),
       tools: createFakeTools({ start: undefined }),
     });

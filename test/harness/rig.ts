@@ -1,7 +1,11 @@
 import type { Model } from "../../src/core/ports/model.ts";
 import type { TurnStore } from "../../src/core/ports/turns.ts";
 import type { ConversationEvent, Turn } from "../../src/core/turn.ts";
-import { createTurnEngine, type TurnEngineDeps } from "../../src/harness/turn-engine.ts";
+import {
+  createTurnEngine,
+  type RunningTurnEngine,
+  type TurnEngineDeps,
+} from "../../src/harness/turn-engine.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { createFakeIds } from "../support/fake-ids.ts";
 import {
@@ -27,7 +31,8 @@ export async function createRig() {
   let requests = 0;
   let seeds = 0;
 
-  function engine(overrides: Partial<TurnEngineDeps> = {}) {
+  /** An engine that has not recovered yet. */
+  function newEngine(overrides: Partial<TurnEngineDeps> = {}): RunningTurnEngine {
     return createTurnEngine({
       turns: store,
       model: createScriptedModel([says("answer")], trace),
@@ -42,12 +47,19 @@ export async function createRig() {
     });
   }
 
+  async function engine(overrides: Partial<TurnEngineDeps> = {}): Promise<RunningTurnEngine> {
+    const made = newEngine(overrides);
+    await made.recover();
+    return made;
+  }
+
   return {
     folder,
     store,
     clock,
     logger,
     trace,
+    newEngine,
     engine,
     input: (
       text: string,
@@ -67,7 +79,7 @@ export async function createRig() {
 }
 
 /** Every event of a base conversation from now on, and a wait for a status of a turn. */
-export function watch(engine: ReturnType<Rig["engine"]>, baseId = HERE) {
+export function watch(engine: RunningTurnEngine, baseId = HERE) {
   const events: ConversationEvent[] = [];
   const waiting: { matches(event: ConversationEvent): boolean; resolve(): void }[] = [];
   engine.observe(baseId, (event) => {
@@ -95,7 +107,7 @@ export async function runOne(
   overrides: Partial<TurnEngineDeps> & { model?: Model; turns?: TurnStore } = {},
   text = "question",
 ): Promise<Turn> {
-  const engine = rig.engine(overrides);
+  const engine = await rig.engine(overrides);
   const admitted = await engine.submit(rig.input(text));
   if (!admitted.ok) throw new Error(`not admitted: ${admitted.refusal.code}`);
   await engine.stop();

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { STOP_TIMEOUT_MS, TURN_TEXT_MAX_BYTES } from "../../src/core/limits.ts";
 import type { ModelRequest } from "../../src/core/ports/model.ts";
-import type { TurnEngineDeps } from "../../src/harness/turn-engine.ts";
+import type { RunningTurnEngine, TurnEngineDeps } from "../../src/harness/turn-engine.ts";
 import {
   calls,
   createFakeClaims,
@@ -25,10 +25,7 @@ const lastText = (request: ModelRequest) => request.messages.at(-1)?.content ?? 
 const code = (result: { ok: boolean; refusal?: { code: string } }) => result.refusal?.code;
 const statusOf = async (turnId: string) => (await rig.store.getTurn(turnId))?.status;
 
-async function submit(
-  engine: ReturnType<Rig["engine"]>,
-  ...input: Parameters<Rig["input"]>
-): Promise<string> {
+async function submit(engine: RunningTurnEngine, ...input: Parameters<Rig["input"]>): Promise<string> {
   const admitted = await engine.submit(rig.input(...input));
   if (!admitted.ok) throw new Error(admitted.refusal.code);
   return admitted.value.turnId;
@@ -68,7 +65,7 @@ function createGatedModel() {
 describe("admission", () => {
   test("submit answers at admission, before the turn has run", async () => {
     const gated = createGatedModel();
-    const engine = rig.engine({ model: gated.model });
+    const engine = await rig.engine({ model: gated.model });
     const turnId = await submit(engine, "one");
     expect(["queued", "running"]).toContain((await statusOf(turnId)) ?? "");
     gated.go("one");
@@ -78,7 +75,7 @@ describe("admission", () => {
 
   test("a request sent again runs once, also when both arrive together", async () => {
     const model = createScriptedModel([says("answer")]);
-    const engine = rig.engine({ model });
+    const engine = await rig.engine({ model });
     const input = rig.input("one", { requestId: "same" });
     const [first, second] = await Promise.all([engine.submit(input), engine.submit(input)]);
     await engine.stop();
@@ -89,7 +86,7 @@ describe("admission", () => {
   });
 
   test("another text under the same request id is a conflict and does not run", async () => {
-    const engine = rig.engine();
+    const engine = await rig.engine();
     await submit(engine, "one", { requestId: "same" });
     expect(code(await engine.submit(rig.input("two", { requestId: "same" })))).toBe("request_conflict");
     await engine.stop();
@@ -97,7 +94,7 @@ describe("admission", () => {
   });
 
   test("empty and oversized texts and ids are refused before anything is durable", async () => {
-    const engine = rig.engine();
+    const engine = await rig.engine();
     expect(code(await engine.submit(rig.input(" \n")))).toBe("invalid_text");
     expect(code(await engine.submit(rig.input("x".repeat(TURN_TEXT_MAX_BYTES + 1))))).toBe("invalid_text");
     const conversationId = `terminal:${"x".repeat(2048)}`;
@@ -108,7 +105,7 @@ describe("admission", () => {
   test("a full thread refuses the next turn and takes one again later", async () => {
     const gated = createGatedModel();
     const limits = { maxSteps: 5, queue: 2, maxConcurrentRuns: 4 };
-    const engine = rig.engine({ model: gated.model, limits });
+    const engine = await rig.engine({ model: gated.model, limits });
     await submit(engine, "running");
     await gated.begun("running");
     await submit(engine, "first");
@@ -133,7 +130,7 @@ describe("admission", () => {
 describe("order", () => {
   test("turns of one thread run one at a time in admission order, over its daily buckets too", async () => {
     const gated = createGatedModel();
-    const engine = rig.engine({ model: gated.model });
+    const engine = await rig.engine({ model: gated.model });
     const names = ["1", "2", "3", "4", "5"];
     for (const name of names)
       await submit(engine, name, { conversationId: `${HERE}#2026-11-3${Number(name) % 2}` });
@@ -149,7 +146,7 @@ describe("order", () => {
 
   test("different conversations run beside each other, up to the limit", async () => {
     const gated = createGatedModel();
-    const engine = rig.engine({
+    const engine = await rig.engine({
       model: gated.model,
       limits: { maxSteps: 5, queue: 100, maxConcurrentRuns: 2 },
     });
@@ -166,7 +163,7 @@ describe("order", () => {
 
   test("a failed turn does not stop the ones behind it, and leaves nothing in their context", async () => {
     const model = createScriptedModel([says(""), says("fine")]);
-    const engine = rig.engine({ model });
+    const engine = await rig.engine({ model });
     const seen = watch(engine);
     await submit(engine, "delete everything");
     const second = await submit(engine, "what time is it");
@@ -180,7 +177,7 @@ describe("order", () => {
 describe("cancel", () => {
   test("a waiting turn never runs, and shows its question and a notice", async () => {
     const gated = createGatedModel();
-    const engine = rig.engine({ model: gated.model });
+    const engine = await rig.engine({ model: gated.model });
     const seen = watch(engine);
     await submit(engine, "one");
     const waiting = await submit(engine, "two");
@@ -199,7 +196,7 @@ describe("cancel", () => {
   });
 
   test("an unknown turn is not found, a finished one is finished", async () => {
-    const engine = rig.engine();
+    const engine = await rig.engine();
     const seen = watch(engine);
     const turnId = await submit(engine, "one");
     await seen.ended(turnId);
@@ -259,7 +256,7 @@ describe("cancel", () => {
       const claims = createFakeClaims(rig.trace);
       claims.active = true;
       const turns = traceStore(rig.store, rig.trace, ["endTurn"]);
-      const engine = rig.engine({ claims, turns, ...hang(reached) });
+      const engine = await rig.engine({ claims, turns, ...hang(reached) });
       const turnId = await submit(engine, "one");
       await reached.opened;
       expect(await engine.cancel(turnId)).toEqual({ ok: true, value: undefined });
@@ -285,7 +282,7 @@ describe("cancel", () => {
       },
       close: async () => closed.open(),
     });
-    const engine = rig.engine({ tools });
+    const engine = await rig.engine({ tools });
     const turnId = await submit(engine, "one");
     await reached.opened;
     await engine.cancel(turnId);
@@ -305,7 +302,7 @@ describe("cancel", () => {
       },
     });
     claims.active = true;
-    const engine = rig.engine({ claims });
+    const engine = await rig.engine({ claims });
     const turnId = await submit(engine, "one");
     await reached.opened;
     expect((await engine.cancel(turnId)).ok).toBe(true);
@@ -316,7 +313,7 @@ describe("cancel", () => {
   });
 
   test("from the commit on it is too late", async () => {
-    const engine: { now?: ReturnType<Rig["engine"]> } = {};
+    const engine: { now?: RunningTurnEngine } = {};
     const answers: (string | undefined)[] = [];
     let turnId = "";
     const turns = {
@@ -326,7 +323,7 @@ describe("cancel", () => {
         return rig.store.commitTurn(commit);
       },
     };
-    engine.now = rig.engine({ turns });
+    engine.now = await rig.engine({ turns });
     turnId = await submit(engine.now, "one");
     await engine.now.stop();
     expect(answers).toEqual(["turn_finished"]);
@@ -339,7 +336,7 @@ describe("stop and start", () => {
     for (const id of ["t1", "t2", "t3"]) await rig.store.admit(admission(id));
     await rig.store.startRun("t1", "r1", AT);
     const model = createScriptedModel([says("answer")]);
-    const engine = rig.engine({ model });
+    const engine = rig.newEngine({ model });
     const seen = watch(engine);
     await engine.recover();
     await seen.ended("t3");
@@ -358,8 +355,30 @@ describe("stop and start", () => {
       "assistant: answer",
     ]);
     expect(seen.events).toContainEqual({ type: "turn", turnId: "t1", status: "failed" });
-    await rig.engine({ model }).recover();
+    await rig.engine({ model });
     expect(await texts(rig)).toHaveLength(6);
+  });
+
+  test("a turn submitted before the recovery waits for it, behind the older ones, and can be cancelled", async () => {
+    await rig.store.admit(admission("t1", { text: "older" }));
+    const gated = createGatedModel();
+    const engine = rig.newEngine({ model: gated.model });
+    const seen = watch(engine);
+    const cancelled = await submit(engine, "cancelled");
+    const newer = await submit(engine, "newer");
+    expect(await engine.cancel(cancelled)).toEqual({ ok: true, value: undefined });
+    const recovered = engine.recover();
+    const meanwhile = await submit(engine, "meanwhile");
+    await recovered;
+    for (const text of ["older", "newer", "meanwhile"]) {
+      await gated.begun(text);
+      gated.go(text);
+    }
+    await seen.ended(meanwhile);
+    await engine.stop();
+    expect(gated.started).toEqual(["older", "newer", "meanwhile"]);
+    expect([await statusOf(cancelled), await statusOf(newer)]).toEqual(["cancelled", "succeeded"]);
+    await expect(engine.recover()).rejects.toThrow("recovers once");
   });
 
   test("a crash right before the commit fails the turn, right after it keeps answer and outbox row", async () => {
@@ -372,10 +391,10 @@ describe("stop and start", () => {
         reached.open();
         return new Promise(() => {});
       };
-      const dying = rig.engine({ turns: { ...rig.store, commitTurn }, claims });
+      const dying = await rig.engine({ turns: { ...rig.store, commitTurn }, claims });
       const turnId = await submit(dying, `crash ${crash}`);
       await reached.opened;
-      await rig.engine().recover();
+      await rig.engine();
       expect(await statusOf(turnId)).toBe(crash === "after" ? "succeeded" : "failed");
     }
     expect(await rig.store.openActivations()).toHaveLength(1);
@@ -383,7 +402,7 @@ describe("stop and start", () => {
 
   test("stopping refuses new turns, lets the running one finish and leaves the waiting one queued", async () => {
     const gated = createGatedModel();
-    const engine = rig.engine({ model: gated.model });
+    const engine = await rig.engine({ model: gated.model });
     const first = await submit(engine, "one");
     const second = await submit(engine, "two");
     await gated.begun("one");
@@ -393,7 +412,7 @@ describe("stop and start", () => {
     await stopped;
     expect([await statusOf(first), await statusOf(second)]).toEqual(["succeeded", "queued"]);
     expect(rig.clock.pending()).toBe(0);
-    const next = rig.engine();
+    const next = rig.newEngine();
     const seen = watch(next);
     await next.recover();
     await seen.ended(second);
@@ -403,7 +422,7 @@ describe("stop and start", () => {
 
   test("a turn that does not finish in time ends as interrupted", async () => {
     const gated = createGatedModel();
-    const engine = rig.engine({ model: gated.model, claims: createFakeClaims(rig.trace) });
+    const engine = await rig.engine({ model: gated.model, claims: createFakeClaims(rig.trace) });
     const turnId = await submit(engine, "one");
     await gated.begun("one");
     const stopped = engine.stop();
