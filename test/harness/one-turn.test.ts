@@ -359,6 +359,17 @@ describe("a turn that fails", () => {
     expect(rig.trace.at(-1)).toBe("endTurn");
   });
 
+  test("a fault after a commit that did land neither fails the turn nor abandons its claims", async () => {
+    const commitTurn: typeof rig.store.commitTurn = async (commit) => {
+      await rig.store.commitTurn(commit);
+      throw new Error("after the commit");
+    };
+    const turn = await runOne(rig, { turns: { ...rig.store, commitTurn }, claims: activeClaims() });
+    expect(turn.status).toBe("succeeded");
+    expect(rig.trace).not.toContain("abandon");
+    expect(await texts(rig)).toEqual(["user: question", "assistant: answer"]);
+  });
+
   test("claims that can't be abandoned don't change the turn", async () => {
     const claims = activeClaims({ abandon: boom(new Error("poisoned")) });
     const turn = await runOne(rig, { claims, model: createScriptedModel([says("")]) });
