@@ -1,0 +1,111 @@
+import { join } from "node:path";
+import type { LoadedConfig } from "../../config/load.ts";
+import { operatorToken } from "../../core/derive.ts";
+import { CliError } from "../../core/errors.ts";
+import { SECOND_MS } from "../../core/limits.ts";
+import type { FileSystem } from "../../core/ports/platform.ts";
+import { STORE_ENTRIES } from "../../core/store-files.ts";
+import { errorBodySchema } from "../../core/wire.ts";
+import { readOwnerOnlyText } from "../owner-secret.ts";
+
+/** Longer than the host's own bound on stopping, so that an answer it still gives is seen. */
+const REQUEST_TIMEOUT_MS = 30 * SECOND_MS;
+const SECRET_BYTES = 32;
+
+export interface OperatorClient {
+  /** The body of the answer as the host sent it. Throws `CliError` that names the way out. */
+  get(path: string, query?: Readonly<Record<string, string | undefined>>): Promise<unknown>;
+  post(path: string, body: Readonly<Record<string, unknown>>): Promise<unknown>;
+}
+
+/** A client of the loopback operator API. Its token is derived from the secret in the state directory, never sent elsewhere. */
+export function createOperatorClient(config: LoadedConfig, fs: FileSystem): OperatorClient {
+  const { continuations } = config;
+  if (continuations === undefined) {
+    throw new CliError(
+      "operation_failed",
+      `continuations are not configured in ${config.configPath}: add a "continuations" block or select a server in tools.continuationServers`,
+    );
+  }
+  const token = tokenOf(continuations.stateDir, fs);
+  const { host, port } = continuations;
+  const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
+
+  const call = async (path: string, init: { method: string; body?: string }): Promise<unknown> => {
+    const response = await send(`http://${address}${path}`, address, {
+      ...init,
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+    });
+    const body = await jsonOf(response, address);
+    if (response.ok) return body;
+    throw refusalOf(response.status, body, address, continuations.stateDir);
+  };
+  return {
+    get: (path, query = {}) => {
+      const search = new URLSearchParams();
+      for (const [name, value] of Object.entries(query)) if (value !== undefined) search.set(name, value);
+      return call(search.size === 0 ? path : `${path}?${search}`, { method: "GET" });
+    },
+    post: (path, body) => call(path, { method: "POST", body: JSON.stringify(body) }),
+  };
+}
+
+function tokenOf(stateDir: string, fs: FileSystem): string {
+  const path = join(stateDir, STORE_ENTRIES.secret);
+  const text = readOwnerOnlyText(fs, path);
+  if (text === undefined) {
+    throw new CliError(
+      "host_unreachable",
+      `there is no continuation state at ${stateDir} yet; start the host with \`mono-agent serve\``,
+    );
+  }
+  const secret = Buffer.from(text.trim(), "base64url");
+  if (secret.length !== SECRET_BYTES)
+    throw new CliError("store_secret_invalid", `${path} is not a service secret`);
+  return operatorToken(secret);
+}
+
+async function send(url: string, address: string, init: RequestInit): Promise<Response> {
+  try {
+    return await fetch(url, {
+      ...init,
+      signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
+      redirect: "error",
+      // The host is on this machine: the token must not pass a proxy that the environment names.
+      proxy: false,
+    });
+  } catch (error) {
+    const late = error instanceof Error && error.name === "TimeoutError";
+    throw new CliError(
+      "host_unreachable",
+      late
+        ? `the host at ${address} did not answer within ${REQUEST_TIMEOUT_MS / SECOND_MS} s`
+        : `no host runs at ${address}; start it with \`mono-agent serve\``,
+      { cause: error },
+    );
+  }
+}
+
+async function jsonOf(response: Response, address: string): Promise<unknown> {
+  try {
+    return await response.json();
+  } catch (error) {
+    throw new CliError("operation_failed", `what answers at ${address} is not a mono-agent host`, {
+      cause: error,
+    });
+  }
+}
+
+function refusalOf(status: number, body: unknown, address: string, stateDir: string): CliError {
+  const parsed = errorBodySchema.safeParse(body);
+  if (status === 401) {
+    return new CliError(
+      "operation_failed",
+      `the host at ${address} does not know the secret of ${stateDir}: it serves another state directory`,
+    );
+  }
+  if (!parsed.success)
+    return new CliError("operation_failed", `what answers at ${address} is not a mono-agent host`);
+  const { code, message } = parsed.data.error;
+  return new CliError("operation_failed", `${message} (${code})`);
+}

@@ -1,0 +1,54 @@
+import type { z } from "zod";
+import { CliError } from "../../core/errors.ts";
+import { FIELD_MAX_CHARS } from "../../core/limits.ts";
+import { statusSchema } from "../../core/wire.ts";
+import { createFileSystem } from "../../platform/filesystem.ts";
+import type { CliIo } from "../io.ts";
+import { type ConfigFlags, configOf } from "../settings.ts";
+import { createOperatorClient, type OperatorClient } from "./operator-client.ts";
+import { statusLines } from "./print.ts";
+
+export const ID_ARG = {
+  id: { type: "positional", required: true, description: "Continuation id" },
+} as const;
+
+export function operatorOf(flags: ConfigFlags, io: CliIo): OperatorClient {
+  const { config } = configOf(flags, io, { secretsOptional: true });
+  return createOperatorClient(config, createFileSystem());
+}
+
+/** Prints the body unchanged with `--json`, else what `human` makes of it. */
+export function printBody<T>(
+  body: unknown,
+  schema: z.ZodType<T>,
+  human: (value: T) => string,
+  flags: { readonly json?: boolean | undefined },
+  io: CliIo,
+): void {
+  if (flags.json === true) {
+    io.out(`${JSON.stringify(body, null, 2)}\n`);
+    return;
+  }
+  const parsed = schema.safeParse(body);
+  if (!parsed.success)
+    throw new CliError("operation_failed", "the host's answer has an unexpected form; see --json");
+  io.out(human(parsed.data));
+}
+
+/** One change of one continuation; prints the status that it led to. */
+export async function act(
+  action: "retry" | "cancel" | "resolve",
+  flags: ConfigFlags & { readonly id: string; readonly json?: boolean | undefined },
+  body: Readonly<Record<string, unknown>>,
+  io: CliIo,
+): Promise<0> {
+  const answer = await operatorOf(flags, io).post(`${pathOf(flags.id)}/${action}`, body);
+  printBody(answer, statusSchema, statusLines, flags, io);
+  return 0;
+}
+
+export function pathOf(id: string): string {
+  if (id.length > FIELD_MAX_CHARS)
+    throw new CliError("usage", `an id has at most ${FIELD_MAX_CHARS} characters`);
+  return `/v1/operator/continuations/${encodeURIComponent(id)}`;
+}

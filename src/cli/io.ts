@@ -1,0 +1,45 @@
+import type { Environment } from "../config/environment.ts";
+
+export type ExitCode = 0 | 1 | 2;
+
+/** What a command may touch of its process. Tests give their own. */
+export interface CliIo {
+  /** Standard output: what was asked for. */
+  out(text: string): void;
+  /** Standard error: progress, errors and hints. */
+  err(text: string): void;
+  readonly cwd: string;
+  readonly env: Environment;
+  /** Width of the terminal that reads standard output; undefined when none does. */
+  readonly columns: number | undefined;
+  /** Whether a terminal reads standard error, and colours are welcome there. */
+  readonly errColor: boolean;
+  /** The command by which this program starts itself. */
+  readonly self: readonly string[];
+  /** Calls `stop` at the first SIGINT or SIGTERM and again at each further one; the returned function unsubscribes. */
+  onStop(stop: () => void): () => void;
+}
+
+/** The real process. The only place that hands its environment and streams on. */
+export function processIo(): CliIo {
+  const { stdout, stderr, env, execPath } = process;
+  // A compiled program is its own executable; from the sources, bun runs an entry file.
+  const compiled = Bun.isStandaloneExecutable;
+  return {
+    out: (text) => void stdout.write(text),
+    err: (text) => void stderr.write(text),
+    cwd: process.cwd(),
+    env,
+    columns: stdout.isTTY ? stdout.columns : undefined,
+    errColor: stderr.isTTY === true && !env.NO_COLOR,
+    self: compiled ? [execPath] : [execPath, Bun.main],
+    onStop(stop) {
+      process.on("SIGINT", stop);
+      process.on("SIGTERM", stop);
+      return () => {
+        process.off("SIGINT", stop);
+        process.off("SIGTERM", stop);
+      };
+    },
+  };
+}

@@ -1,0 +1,21 @@
+import type { CommandDef } from "citty";
+import { branch } from "./command.ts";
+import type { CliIo, ExitCode } from "./io.ts";
+import { runCli } from "./run.ts";
+
+/** Every command, loaded only when it is asked for, so that `--version` loads none. */
+export function rootCommand(io: CliIo): CommandDef {
+  return branch("mono-agent", "An agent host that never loses, duplicates or misroutes an answer", {
+    init: async () => (await import("./init.ts")).initCommand(io),
+    serve: async () => (await import("./serve.ts")).serveCommand(io),
+    doctor: async () => (await import("./doctor.ts")).doctorCommand(io),
+    continuations: async () => (await import("./continuations/command.ts")).continuationsCommand(io),
+    config: async () => (await import("./config.ts")).configCommand(io),
+    example: async () => (await import("./example.ts")).exampleCommand(io),
+  });
+}
+
+/** Runs one command line of mono-agent. */
+export function runMonoAgent(args: readonly string[], io: CliIo): Promise<ExitCode> {
+  return runCli(rootCommand(io), args, io);
+}

@@ -1,0 +1,54 @@
+import type { CommandDef } from "citty";
+import { CliError } from "../core/errors.ts";
+import { createLogger, LOG_LEVELS } from "../platform/logger.ts";
+import { CONFIG_ARGS, leaf } from "./command.ts";
+import type { CliIo } from "./io.ts";
+import { configOf } from "./settings.ts";
+
+const SERVE_ARGS = {
+  ...CONFIG_ARGS,
+  "log-level": {
+    type: "string",
+    default: "info",
+    valueHint: LOG_LEVELS.join("|"),
+    description: "Least level that is logged",
+  },
+  json: { type: "boolean", description: "Log lines of JSON" },
+} as const;
+
+/** Keeps the process alive while the host waits for work: its own timers do not. */
+const ALIVE_CHECK_MS = 60_000;
+
+export function serveCommand(io: CliIo): CommandDef {
+  return leaf("serve", "Run the host until SIGINT or SIGTERM", SERVE_ARGS, async (args) => {
+    const level = LOG_LEVELS.find((known) => known === args["log-level"]);
+    if (level === undefined)
+      throw new CliError("usage", `--log-level must be one of ${LOG_LEVELS.join(", ")}`);
+    const { config, env } = configOf(args, io, { secretsOptional: false });
+    const logger = createLogger({
+      level,
+      json: args.json === true,
+      color: io.errColor,
+      write: io.err,
+    });
+    const stopped = Promise.withResolvers<void>();
+    const forget = io.onStop(stopped.resolve);
+    const { startMonoAgent } = await import("../host/index.ts");
+    const app = await startMonoAgent({ config, logger, env });
+    for (const [name, address] of Object.entries(app.addresses)) logger.info("listening", { name, address });
+    await aliveUntil(stopped.promise);
+    logger.info("stopping");
+    await app.stop();
+    forget();
+    logger.info("stopped");
+    return 0;
+  });
+}
+
+async function aliveUntil(end: Promise<void>): Promise<void> {
+  let ended = false;
+  const mark = end.then(() => {
+    ended = true;
+  });
+  while (!ended) await Promise.race([mark, Bun.sleep(ALIVE_CHECK_MS)]);
+}

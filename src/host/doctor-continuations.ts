@@ -1,0 +1,95 @@
+import type { ContinuationsConfig, LoadedConfig, NamedRoute } from "../config/load.ts";
+import type { FileSystem } from "../core/ports/platform.ts";
+import { TERMINAL_SCHEME } from "../core/terminal.ts";
+import { checkContinuationStore, type StoreCheck, type StoreFinding } from "../store/check.ts";
+import type { DoctorSection } from "./doctor-report.ts";
+
+const ID = "continuations";
+const LABEL = "Continuations";
+
+/** More findings than these are counted, not listed. */
+const LISTED_MAX = 20;
+
+/** Settings and state of the continuation service. Reads every file that opening the store would read. */
+export function continuationsSection(config: LoadedConfig, fs: FileSystem): DoctorSection {
+  const { continuations } = config;
+  if (continuations === undefined) {
+    const details = ["no continuations block and no selected server, or enabled is false"];
+    return { id: ID, label: LABEL, status: "disabled", details };
+  }
+  const settings = settingsLines(config, continuations);
+  const check = checkContinuationStore({ fs, stateDir: continuations.stateDir });
+  const waiting = [...waitingRoutes(config, continuations), ...waitingRecords(check)];
+  const broken = check.findings.filter((finding) => finding.affects === undefined);
+  const harmed = check.findings.filter((finding) => finding.affects !== undefined);
+  return {
+    id: ID,
+    label: LABEL,
+    status: broken.length > 0 ? "error" : harmed.length + waiting.length > 0 ? "waiting" : "ok",
+    details: [...settings, stateLine(check), ...waiting, ...findingLines([...broken, ...harmed])],
+  };
+}
+
+function settingsLines(config: LoadedConfig, continuations: ContinuationsConfig): string[] {
+  const { host, port, stateDir, namedRoutes, detachedServices, retention } = continuations;
+  const routes = Object.entries(namedRoutes).map(([name, route]) => `${name} (${route.mode})`);
+  const services = detachedServices.map((service) => service.name);
+  return [
+    `address ${host.includes(":") ? `[${host}]` : host}:${port}`,
+    `state ${stateDir}`,
+    `servers: ${config.tools.continuationServers.join(", ") || "none"}`,
+    `named routes: ${routes.join(", ") || "none"}`,
+    `detached services: ${services.join(", ") || "none"}`,
+    `keeps ${retention.terminalMaxRecords} finished records and ${retention.capturedTextMaxRecords} captured texts`,
+  ];
+}
+
+function stateLine(check: StoreCheck): string {
+  if (!check.exists) return "no state yet; the first start makes it";
+  const counts = Object.entries(check.counts)
+    .filter(([, count]) => count > 0)
+    .map(([state, count]) => `${state} ${count}`);
+  const moving = check.moving ? "; a host is changing them" : "";
+  return `${check.records} records${counts.length === 0 ? "" : `: ${counts.join(", ")}`}${moving}`;
+}
+
+/** A route without its channel does not stop the start: detached claims on it are refused until the channel is there. */
+function waitingRoutes(config: LoadedConfig, continuations: ContinuationsConfig): string[] {
+  const schemes = config.terminal.enabled ? [TERMINAL_SCHEME] : [];
+  return Object.entries(continuations.namedRoutes).flatMap(([name, route]) => {
+    const scheme = missingScheme(route, schemes);
+    return scheme === undefined ? [] : [`route ${name} waits: no ${scheme} channel is configured`];
+  });
+}
+
+/** Only `notify_if_actionable` posts: the other modes need no channel. */
+function missingScheme(route: NamedRoute, schemes: readonly string[]): string | undefined {
+  if (route.mode !== "notify_if_actionable" || route.conversationId === undefined) return undefined;
+  const scheme = route.conversationId.split(":", 1)[0] ?? "";
+  return schemes.includes(scheme) ? undefined : scheme;
+}
+
+function waitingRecords({ counts }: StoreCheck): string[] {
+  const lines: string[] = [];
+  if (counts.delivery_unknown > 0) {
+    lines.push(
+      `${counts.delivery_unknown} with an unknown delivery wait for \`mono-agent continuations resolve\``,
+    );
+  }
+  if (counts.dead_lettered > 0) {
+    lines.push(
+      `${counts.dead_lettered} dead-lettered: see \`mono-agent continuations list --state dead_lettered\``,
+    );
+  }
+  return lines;
+}
+
+function findingLines(findings: readonly StoreFinding[]): string[] {
+  const lines = findings.slice(0, LISTED_MAX).map(({ path, problem, affects, remedy }) => {
+    const whose = affects === undefined ? "" : ` (harms ${affects.join(", ")})`;
+    const text = problem.startsWith(path) ? problem : `${path}: ${problem}`;
+    return `${text}${whose}; ${remedy}`;
+  });
+  const rest = findings.length - lines.length;
+  return rest > 0 ? [...lines, `and ${rest} more findings`] : lines;
+}

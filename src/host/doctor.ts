@@ -1,0 +1,137 @@
+import { join } from "node:path";
+import type { LoadedConfig } from "../config/load.ts";
+import { ConfigError } from "../core/errors.ts";
+import { serverTransport } from "../core/mcp-servers.ts";
+import type { FileSystem } from "../core/ports/platform.ts";
+import { checkTurns } from "../turns/check.ts";
+import { continuationsSection } from "./doctor-continuations.ts";
+import type { DoctorReport, DoctorSection, SectionStatus } from "./doctor-report.ts";
+import { HOST_DATABASE } from "./start.ts";
+
+/**
+ * Owns: the report on configuration and state (host-facts.md §8), beside a running host too.
+ *
+ * I1. Nothing is written, created, locked or repaired; nothing is sent and no port is tried.
+ */
+
+export type { DoctorReport, DoctorSection } from "./doctor-report.ts";
+
+export interface DoctorInput {
+  /** The configuration, or why there is none. */
+  readonly config: LoadedConfig | ConfigError;
+  readonly fs: FileSystem;
+}
+
+/** Checks everything that can be checked without a running host. Never throws for what it finds. */
+export function runDoctor({ config, fs }: DoctorInput): DoctorReport {
+  if (config instanceof ConfigError) {
+    const { problems } = config;
+    const details = problems.length === 0 ? [config.message] : problems.map(problemLine);
+    return reportOf([{ id: "config", label: "Configuration", status: "error", details }]);
+  }
+  return reportOf([
+    configSection(config),
+    modelSection(config),
+    toolsSection(config),
+    continuationsSection(config, fs),
+    turnsSection(config, fs),
+    terminalSection(config),
+  ]);
+}
+
+function reportOf(sections: readonly DoctorSection[]): DoctorReport {
+  const statuses = sections.map((section) => section.status);
+  const ok = !statuses.includes("error");
+  return {
+    ok,
+    structurallyValid: sections.some((section) => section.id === "config" && section.status !== "error"),
+    operationallyReady: ok && !statuses.includes("waiting"),
+    sections,
+  };
+}
+
+function problemLine({ source, path, message }: ConfigError["problems"][number]): string {
+  return `${path === "" ? source : `${path} (${source})`}: ${message}`;
+}
+
+function configSection(config: LoadedConfig): DoctorSection {
+  const details = [config.configPath, ...config.warnings.map((warning) => `warning: ${warning}`)];
+  return { id: "config", label: "Configuration", status: "ok", details };
+}
+
+function modelSection({ runtime, context }: LoadedConfig): DoctorSection {
+  const { rollover, rolloverTimezone } = runtime.session;
+  const zone = rolloverTimezone ?? "the system's time zone";
+  return {
+    id: "runtime",
+    label: "Model and context",
+    status: "ok",
+    details: [
+      `model ${runtime.model}, at most ${runtime.maxTurns} calls in a turn`,
+      `identity ${context.identityPath}`,
+      `history rollover ${rollover === "none" ? "none" : `daily in ${zone}`}`,
+    ],
+  };
+}
+
+function toolsSection({ tools, mcpServers }: LoadedConfig): DoctorSection {
+  const label = "MCP servers";
+  if (tools.mcpConfigPath === undefined) {
+    return { id: "tools", label, status: "disabled", details: ["tools.mcpConfigPath is not set"] };
+  }
+  const unusable: string[] = [];
+  const servers = [...mcpServers].map(([name, spec]) => {
+    const transport = serverTransport(spec);
+    if (transport.kind === "contradictory") unusable.push(`${name} can't be started: ${transport.reason}`);
+    return `${name} (${transport.kind})`;
+  });
+  const details = [
+    tools.mcpConfigPath,
+    `servers: ${servers.join(", ") || "none"}`,
+    `may answer later: ${tools.continuationServers.join(", ") || "none"}`,
+    ...unusable,
+  ];
+  return { id: "tools", label, status: unusable.length === 0 ? "ok" : "waiting", details };
+}
+
+function turnsSection({ host }: LoadedConfig, fs: FileSystem): DoctorSection {
+  const path = join(host.stateDir, HOST_DATABASE);
+  const section = (status: SectionStatus, ...details: string[]): DoctorSection => {
+    return { id: "turns", label: "Turns and history", status, details: [path, ...details] };
+  };
+  const check = checkTurns({ path, fs });
+  switch (check.kind) {
+    case "absent":
+      return section("ok", "not there yet; the first start makes it");
+    case "ok": {
+      const details = [
+        `unfinished turns: ${check.unfinishedTurns}`,
+        `activations due: ${check.openActivations}`,
+      ];
+      return section(check.openActivations > 0 ? "waiting" : "ok", ...details);
+    }
+    case "migration_due":
+      return section("waiting", `schema ${check.schemaVersion}; the next start brings it up to date`);
+    case "newer_schema":
+      return section(
+        "error",
+        `schema ${check.schemaVersion} is newer than this program; use the newer program`,
+      );
+    default:
+      return section("error", check.detail);
+  }
+}
+
+function terminalSection({ terminal }: LoadedConfig): DoctorSection {
+  const label = "Terminal channel";
+  if (!terminal.enabled) {
+    return { id: "terminal", label, status: "disabled", details: ["terminal.enabled is false"] };
+  }
+  const admitted = terminal.allow === undefined ? "every conversation" : terminal.allow.join(", ") || "none";
+  return {
+    id: "terminal",
+    label,
+    status: "ok",
+    details: [`${terminal.host}:${terminal.port}`, `admits: ${admitted}`],
+  };
+}
