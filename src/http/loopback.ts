@@ -30,7 +30,7 @@ const LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"];
 /** A hono app with the loopback rules. Add paths with `addRoute`, so that wrong methods answer 405. */
 export function createLoopbackApp(deps: LoopbackDeps): Hono {
   const app = new Hono();
-  app.use(answerHeaders);
+  app.use(answerHeaders(deps.logger));
   app.use(sameMachineOnly(deps.bound));
   app.notFound(() => refusalResponse({ code: "not_found", message: "there is nothing at this path" }));
   app.onError((error) => thrownResponse(error, deps.logger));
@@ -58,11 +58,18 @@ export function pathId(context: Context, name: string): string | undefined {
   return value !== undefined && /^[^\p{Cc}/\\%]{1,256}$/u.test(value) ? value : undefined;
 }
 
-const answerHeaders: MiddlewareHandler = async (context, next) => {
-  await next();
-  context.res.headers.set("cache-control", "no-store");
-  context.res.headers.set("x-content-type-options", "nosniff");
-};
+function answerHeaders(logger: Logger): MiddlewareHandler {
+  return async (context, next) => {
+    try {
+      await next();
+    } catch (error) {
+      // hono gives `onError` only instances of Error; whatever else is thrown ends here.
+      context.res = thrownResponse(error, logger);
+    }
+    context.res.headers.set("cache-control", "no-store");
+    context.res.headers.set("x-content-type-options", "nosniff");
+  };
+}
 
 function sameMachineOnly(bound: Bound): MiddlewareHandler {
   const hosts = new Set(LOOPBACK_NAMES.map((name) => `${name}:${bound.port}`));

@@ -32,8 +32,11 @@ export async function serveHttp(deps: ServeDeps): Promise<HttpServer> {
   let server: Bun.Server<undefined>;
   try {
     server = Bun.serve({
-      hostname: host,
+      // By name, a taken 127.0.0.1 would silently become ::1.
+      hostname: host === "localhost" ? "127.0.0.1" : host,
       port,
+      // Without this a non-development server shares its port with whoever else asks for it.
+      reusePort: false,
       idleTimeout: IDLE_TIMEOUT_MS / SECOND_MS,
       // Each route has its own, much smaller limit; Bun's would answer before the credential is looked at.
       maxRequestBodySize: Number.MAX_SAFE_INTEGER,
