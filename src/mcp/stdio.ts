@@ -9,8 +9,8 @@ import { type Redact, stderrLines } from "./stderr-lines.ts";
  *
  * I1. The child leads its own process group (POSIX). Signals go to the whole group.
  * I2. `close` resolves only when the child is gone: end of input, after 2 s SIGTERM, after 5 s in all SIGKILL.
- * I3. A child that leaves by itself at the end of its input may leave detached helpers of its own; they are its
- *     business. Whoever had to be signalled leaves nothing.
+ * I3. A child that leaves by itself at the end of its input may leave helpers that it started; they are its
+ *     business. Whoever ended otherwise, by a signal or too early, leaves nothing of its group.
  * I4. The child gets exactly the environment given here.
  */
 
@@ -129,6 +129,8 @@ export function createStdioTransport(options: StdioOptions, codec: StdioCodec): 
       });
       running.on("exit", (code, name) => {
         exit = code === null ? `was ended by ${name}` : `ended with exit code ${code}`;
+        // Nobody asked it to end: whatever it had started is cut off with it.
+        if (closing === undefined) signal("SIGKILL");
         clock.timer(DRAIN_MS, finish);
       });
       running.on("close", finish);

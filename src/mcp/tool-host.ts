@@ -36,7 +36,7 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
 
   const refuseUnsupported = () => {
     for (const name of selected) {
-      const spec = servers[name];
+      const spec = Object.hasOwn(servers, name) ? servers[name] : undefined;
       // A name that is not in the file is reported by the check of the configuration; a run skips it.
       const eligible = spec === undefined ? "stdio" : continuationEligibility(spec);
       if (typeof eligible === "object") {
@@ -51,6 +51,7 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
   const open = async (request: ToolSessionRequest): Promise<ToolSession> => {
     if (closed) throw new McpError("mcp_failed", "the tool host is closed");
     refuseUnsupported();
+    if (request.signal.aborted) throw new McpError("mcp_failed", "opening the tools was aborted");
     const connections = Object.entries(servers).map(([server, spec]) =>
       createConnection({
         server,

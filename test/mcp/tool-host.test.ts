@@ -263,14 +263,30 @@ describe("no child is left behind", () => {
     expect(pids.filter(alive)).toEqual([]);
   }, 60_000);
 
-  test("nor the helpers of a server that ignores both the end of its input and SIGTERM", async () => {
-    const host = start({ a: script(PROBE, ["stubborn"]) }, { clock: hurriedClock });
+  test.each([
+    ["a server that ignores both the end of its input and SIGTERM", "stubborn"],
+    ["a server that heeds SIGTERM when they do not", "wrapper"],
+  ])("nor the helpers of %s", async (_what, mode) => {
+    const host = start({ a: script(PROBE, [mode]) }, { clock: hurriedClock });
     const session = await host.open(sessionRequest());
     const { pid } = await probe(session);
-    expect(alive(-pid)).toBe(true);
+    expect(groupAlive(pid)).toBe(true);
     await session.close();
-    while (alive(-pid)) await new Promise((resolve) => setImmediate(resolve));
+    while (groupAlive(pid)) await new Promise((resolve) => setImmediate(resolve));
     expect(alive(pid)).toBe(false);
+  });
+
+  test("nor the helpers of a server that crashes", async () => {
+    const session = await start({ a: script(PROBE, ["helped"]) }).open(sessionRequest());
+    const { pid } = await probe(session);
+    await refusal(session.call("crash", {}, never));
+    while (groupAlive(pid)) await new Promise((resolve) => setImmediate(resolve));
+  });
+
+  test("nor is one started for a run that was aborted before", async () => {
+    const host = start({ a: script(PROBE) });
+    await refusal(host.open(sessionRequest({}, AbortSignal.abort())));
+    expect(children()).toEqual([]);
   });
 
   test("when the host closes with sessions open and one still opening", async () => {

@@ -213,6 +213,12 @@ test("an overload that Anthropic reports inside the stream is unavailable", asyn
   expect(inspect(error, { depth: 10 })).not.toContain(KEY);
 });
 
+test("an end without a reason for it is not an answer", async () => {
+  const [, stop = ""] = anthropicWire.finish("end_turn");
+  const { model } = vendor("anthropic", { events: [...finished.anthropic.unfinished, stop], after: "end" });
+  expect((await failure(model.call(request()))).code).toBe("model_failed");
+});
+
 test("the key goes to the provider in its header only", async () => {
   const { model, server } = vendor("openai", { events: finished.openai.text(["ok"]), after: "end" });
   await model.call(request());

@@ -42,7 +42,7 @@ export const capability: ClaimCapability = {
 
 export const never = new AbortController().signal;
 
-/** Whether a process (or, with a negative id, any of its group) is alive. */
+/** Whether a process is alive. */
 export function alive(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -52,12 +52,22 @@ export function alive(pid: number): boolean {
   }
 }
 
-/** Processes that this one has started and that still live. */
+/** Whether anybody of a process group still runs; the dead whom nobody has reaped yet don't count. */
+export function groupAlive(group: number): boolean {
+  return processes("pgid=,stat=").some(([pgid, stat]) => Number(pgid) === group && !stat?.startsWith("Z"));
+}
+
+/** Servers of these tests that this process has started and that still run. */
 export function children(): number[] {
-  const { stdout } = Bun.spawnSync(["ps", "-o", "pid=,args=", "--ppid", String(process.pid)]);
+  return processes("ppid=,pid=,args=")
+    .filter(([ppid, , ...args]) => Number(ppid) === process.pid && args.join(" ").includes("mcp-"))
+    .map(([, pid]) => Number(pid));
+}
+
+function processes(columns: string): string[][] {
+  const { stdout } = Bun.spawnSync(["ps", "-A", "-o", columns]);
   return stdout
     .toString()
     .split("\n")
-    .filter((line) => line.includes("mcp-"))
-    .map((line) => Number.parseInt(line, 10));
+    .map((line) => line.trim().split(/\s+/));
 }

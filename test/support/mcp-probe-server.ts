@@ -1,7 +1,7 @@
 /**
  * A stdio MCP server that shows what it was given and can misbehave. Modes (first argument):
  * `plain`, `stubborn` (ignores end of input and SIGTERM, and so does a helper it starts), `dies` (exits before it
- * answers), `nolist` (its tools/list is an error), `mute` (reads and never answers).
+ * answers), `wrapper` (ends at SIGTERM only, its helper not even then), `helped` (starts a helper that outlives it), `nolist` (its tools/list is an error), `mute` (reads and never answers).
  */
 import { createHash } from "node:crypto";
 import { Server } from "@modelcontextprotocol/sdk/server/index.js";
@@ -13,11 +13,14 @@ if (mode === "dies") {
   console.error("cannot start");
   process.exit(3);
 }
-if (mode === "stubborn") {
-  process.on("SIGTERM", () => {});
+if (mode === "stubborn" || mode === "wrapper") {
+  process.on("SIGTERM", () => {
+    if (mode === "wrapper") process.exit(0);
+  });
   Bun.spawn(["sh", "-c", "trap '' TERM; while :; do sleep 1; done"], { stdout: "inherit" });
   setInterval(() => {}, 1000);
 }
+if (mode === "helped") Bun.spawn(["sleep", "600"], { stdout: "inherit" });
 if (mode === "mute") setInterval(() => {}, 1000);
 
 const server = new Server({ name: "probe", version: "1" }, { capabilities: { tools: {} } });

@@ -1,0 +1,158 @@
+import { afterEach, describe, expect, test } from "bun:test";
+import { createServer, type IncomingHttpHeaders } from "node:http";
+import type { AddressInfo } from "node:net";
+import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
+import { SSEServerTransport } from "@modelcontextprotocol/sdk/server/sse.js";
+import { WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js";
+import { McpError } from "../../src/core/errors.ts";
+import { capability, never, sessionRequest, toolHost } from "../support/mcp-host.ts";
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+function mcpServer(): McpServer {
+  const server = new McpServer({ name: "web", version: "1" });
+  server.registerTool("hello", { description: "Says hello." }, () => ({
+    content: [{ type: "text", text: "hello" }],
+  }));
+  return server;
+}
+
+/** A streamable HTTP server with sessions; `reply` may answer a tools/call in another way. */
+async function streamable(reply?: () => Response) {
+  const requests: { method: string; headers: Record<string, string> }[] = [];
+  const transport = new WebStandardStreamableHTTPServerTransport({ sessionIdGenerator: () => "session-1" });
+  const server = mcpServer();
+  await server.connect(transport);
+  const http = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    development: false,
+    async fetch(request) {
+      requests.push({ method: request.method, headers: request.headers.toJSON() });
+      if (reply !== undefined && (await request.clone().text()).includes("tools/call")) return reply();
+      return transport.handleRequest(request);
+    },
+  });
+  cleanups.push(
+    () => http.stop(true),
+    () => server.close(),
+  );
+  return { url: `http://127.0.0.1:${http.port}/mcp`, requests, stop: () => http.stop(true) };
+}
+
+function open(url: string, type: "http" | "sse", selected: boolean) {
+  const host = toolHost(
+    { web: { type, url, headers: { "x-own": "kept", "X-Mono-Agent-Continuation-Claim-Url": "fake" } } },
+    { continuationServers: selected ? ["web"] : [] },
+  );
+  cleanups.push(() => host.close());
+  return host.open(sessionRequest({ web: capability }));
+}
+
+const claimHeaders = (headers: Record<string, unknown> | IncomingHttpHeaders | undefined) =>
+  Object.fromEntries(Object.entries(headers ?? {}).filter(([name]) => name.startsWith("x-mono-agent")));
+
+describe("a streamable HTTP server", () => {
+  test("gets the four headers with every request of a run that selects it, and a farewell at its end", async () => {
+    const { url, requests } = await streamable();
+    const session = await open(url, "http", true);
+    expect(await session.call("hello", {}, never)).toEqual({ isError: false, text: "hello" });
+    await session.close();
+    expect(requests.length).toBeGreaterThan(3);
+    for (const { headers } of requests) {
+      expect(headers["x-own"]).toBe("kept");
+      expect(claimHeaders(headers)).toEqual({
+        "x-mono-agent-continuation-claim-url": capability.url,
+        "x-mono-agent-continuation-claim-token": capability.token,
+        "x-mono-agent-continuation-claim-fingerprint": capability.fingerprint,
+        "x-mono-agent-continuation-claim-mode": capability.mode,
+      });
+    }
+    expect(requests.some(({ method }) => method === "DELETE")).toBe(true);
+  });
+
+  test("that is not selected gets none of them", async () => {
+    const { url, requests } = await streamable();
+    const session = await open(url, "http", false);
+    await session.call("hello", {}, never);
+    for (const { headers } of requests) expect(claimHeaders(headers)).toEqual({});
+  });
+
+  test("on loopback is never asked through a proxy of the environment", async () => {
+    const { url } = await streamable();
+    const seen: string[] = [];
+    const proxy = Bun.serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      fetch(request) {
+        seen.push(request.url);
+        return new Response("proxied", { status: 502 });
+      },
+    });
+    const before = { HTTP_PROXY: process.env.HTTP_PROXY, http_proxy: process.env.http_proxy };
+    cleanups.push(() => {
+      for (const [name, value] of Object.entries(before)) {
+        if (value === undefined) delete process.env[name];
+        else process.env[name] = value;
+      }
+      return proxy.stop(true);
+    });
+    process.env.HTTP_PROXY = process.env.http_proxy = `http://127.0.0.1:${proxy.port}`;
+    const session = await open(url, "http", true);
+    expect((await session.call("hello", {}, never)).text).toBe("hello");
+    await session.close();
+    expect(seen).toEqual([]);
+  });
+
+  test("that is gone before a call was not reached: an outcome, not an unknown one", async () => {
+    const { url, stop } = await streamable();
+    const session = await open(url, "http", false);
+    await stop();
+    const outcome = await session.call("hello", {}, never);
+    expect(outcome.isError).toBe(true);
+    expect(outcome.text).toContain("nothing was sent");
+  });
+
+  test("that refuses a call with 4xx gives an outcome, a 5xx an unknown one, and neither repeats its body", async () => {
+    const refusing = await streamable(() => new Response(`secret ${capability.token}`, { status: 404 }));
+    const outcome = await (await open(refusing.url, "http", true)).call("hello", {}, never);
+    expect(outcome).toEqual({ isError: true, text: "The server web refused the call with HTTP 404." });
+    const failing = await streamable(() => new Response(`secret ${capability.token}`, { status: 500 }));
+    const error = await (await open(failing.url, "http", true))
+      .call("hello", {}, never)
+      .catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(McpError);
+    expect(String(error)).not.toContain("secret");
+  });
+});
+
+test("an SSE server that is not selected serves its tools, without claim values", async () => {
+  const seen: IncomingHttpHeaders[] = [];
+  let transport: SSEServerTransport | undefined;
+  const http = createServer((request, response) => {
+    seen.push(request.headers);
+    if (request.method === "GET") {
+      transport = new SSEServerTransport("/messages", response);
+      void mcpServer().connect(transport);
+    } else {
+      void transport?.handlePostMessage(request, response);
+    }
+  });
+  await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
+  cleanups.push(() => {
+    http.closeAllConnections();
+    http.close();
+  });
+  const { port } = http.address() as AddressInfo;
+  const session = await open(`http://127.0.0.1:${port}/sse`, "sse", false);
+  expect(session.warnings).toEqual([]);
+  expect((await session.call("hello", {}, never)).text).toBe("hello");
+  expect(seen.length).toBeGreaterThan(2);
+  for (const headers of seen) {
+    expect(headers["x-own"]).toBe("kept");
+    expect(claimHeaders(headers)).toEqual({});
+  }
+});
