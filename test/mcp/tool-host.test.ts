@@ -11,6 +11,7 @@ import {
   alive,
   capability,
   children,
+  groupAlive,
   never,
   PROBE,
   script,
