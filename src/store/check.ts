@@ -1,0 +1,165 @@
+import { originBindingIsAuthentic } from "../core/derive.ts";
+import { type ErrorCode, StoreError } from "../core/errors.ts";
+import type { FileSystem } from "../core/ports/platform.ts";
+import { type ContinuationState, STATES } from "../core/record.ts";
+import { markerProjection } from "./activation.ts";
+import { missingGuard } from "./guard.ts";
+import { type Inspection, inspectState, type Problem } from "./inspect.ts";
+import { type StorePaths, storePaths } from "./paths.ts";
+import { secretRefusal } from "./secret.ts";
+import { readSecureFile } from "./secure.ts";
+import { readSnapshot } from "./snapshots.ts";
+
+/**
+ * Owns: the read-only check of a state directory, for `doctor`.
+ * Does not own: repairing anything.
+ *
+ * I1. It never writes and takes no lock, so it may run while a host owns the directory.
+ * I2. What a running host changes meanwhile is no finding: only what two readings in a row agree on is reported.
+ */
+
+export interface StoreFinding {
+  readonly path: string;
+  readonly problem: string;
+  /** Continuations that depend on it. Absent when the whole store does. */
+  readonly affects?: readonly string[];
+  readonly remedy: string;
+}
+
+export interface StoreCheck {
+  /** False when there is no state directory yet; that is no problem. */
+  readonly exists: boolean;
+  readonly findings: readonly StoreFinding[];
+  readonly records: number;
+  readonly counts: Readonly<Record<ContinuationState, number>>;
+  readonly snapshots: number;
+  /** A host kept changing the directory; the counts may be of slightly different moments. */
+  readonly moving: boolean;
+}
+
+const ATTEMPTS = 5;
+
+interface Reading {
+  readonly inspection: Inspection;
+  readonly findings: StoreFinding[];
+  readonly stable: boolean;
+}
+
+/** Checks every file that opening would read, and every snapshot that a continuation refers to. */
+export function checkContinuationStore(options: { fs: FileSystem; stateDir: string }): StoreCheck {
+  const paths = storePaths(options.stateDir);
+  let before = read(options.fs, paths);
+  for (let attempt = 1; attempt < ATTEMPTS; attempt += 1) {
+    if (before.stable && before.findings.length === 0) break;
+    const after = read(options.fs, paths);
+    const seen = new Set(before.findings.map((finding) => `${finding.path}\0${finding.problem}`));
+    const agreed = after.findings.filter((finding) => seen.has(`${finding.path}\0${finding.problem}`));
+    before = { ...after, findings: agreed };
+    if (after.stable) break;
+  }
+  const { inspection, findings, stable } = before;
+  const counts = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<ContinuationState, number>;
+  for (const record of inspection.records.values()) counts[record.state] += 1;
+  return {
+    exists: inspection.exists,
+    findings,
+    records: inspection.records.size,
+    counts,
+    snapshots: inspection.blobs.size,
+    moving: !stable,
+  };
+}
+
+function read(fs: FileSystem, paths: StorePaths): Reading {
+  const findings: StoreFinding[] = [];
+  const generation = transactionText(fs, paths);
+  const inspection = inspectState(fs, paths, (problem) => findings.push(findingOf(problem)));
+  findings.push(...judge(fs, paths, inspection));
+  return { inspection, findings, stable: transactionText(fs, paths) === generation };
+}
+
+/** Identifies the transaction by its content, which carries a new generation each time; "" when there is none. */
+function transactionText(fs: FileSystem, paths: StorePaths): string {
+  try {
+    const data = readSecureFile(fs, paths.transaction, Number.MAX_SAFE_INTEGER, "check.transaction");
+    return data === undefined ? "" : Buffer.from(data).toString("latin1");
+  } catch {
+    return "unreadable";
+  }
+}
+
+/** What opening would refuse, or fall back on, though each file by itself is readable. */
+function judge(fs: FileSystem, paths: StorePaths, inspection: Inspection): StoreFinding[] {
+  const { manifest, secret, records } = inspection;
+  const findings: StoreFinding[] = [];
+  const report = (path: string, error: StoreError) =>
+    findings.push(findingOf({ path, code: error.code, message: error.message }));
+
+  const guardRequired = manifest?.rollbackGuardRequired ?? false;
+  if (guardRequired && !inspection.guard && fs.lstat(paths.guard, "check.guard") === undefined) {
+    report(paths.guard, missingGuard(paths));
+  }
+  const legacy = inspection.legacy[0];
+  if (!guardRequired && legacy !== undefined) {
+    findings.push({
+      path: legacy,
+      problem: `${legacy} belongs to an older format`,
+      remedy: REMEDIES.store_migration_needed,
+    });
+  }
+  const evidence = records.size > 0 || inspection.markers.length > 0;
+  if (secret.kind !== "valid" && evidence) report(paths.secret, secretRefusal(paths, secret.kind));
+
+  for (const { path, marker } of inspection.markers) {
+    try {
+      markerProjection(path, marker, records.values());
+    } catch (error) {
+      if (!(error instanceof StoreError)) throw error;
+      report(path, error);
+    }
+  }
+
+  for (const record of records.values()) {
+    const ref = record.originContextRef;
+    if (ref === undefined) continue;
+    const affects = [record.continuationId];
+    const blob = readSnapshot(fs, paths, ref);
+    if (!blob.ok) {
+      findings.push({
+        path: paths.snapshot(ref.digest),
+        problem: `the origin snapshot is ${blob.damage}`,
+        affects,
+        remedy: "restore the file from a backup; without it the continuation is answered with a fixed text",
+      });
+    } else if (
+      secret.kind === "valid" &&
+      record.originContextBindingMac !== undefined &&
+      !originBindingIsAuthentic(secret.secret, record)
+    ) {
+      findings.push({
+        path: paths.record(record.continuationId),
+        problem: "the binding of the origin snapshot does not match the record: one of them was changed",
+        affects,
+        remedy: "restore the file from a backup; as it is, its result becomes a dead letter",
+      });
+    }
+  }
+  return findings;
+}
+
+const REMEDIES = {
+  store_unsafe_file:
+    "make it a regular file (or folder) of your own user with mode 0600 (0700), or remove what replaced it",
+  store_corrupt: "restore this file from a backup, or move it away to start without what it holds",
+  store_secret_invalid: "restore the secret from a backup, or move the whole state directory away",
+  store_guard_invalid: "restore the guard file, or the whole directory, from a backup",
+  store_migration_needed: "open the directory once with the older runtime, which converts it",
+} as const;
+
+function remedyFor(code: ErrorCode): string {
+  return code in REMEDIES ? REMEDIES[code as keyof typeof REMEDIES] : "restore this file from a backup";
+}
+
+function findingOf(problem: Problem): StoreFinding {
+  return { path: problem.path, problem: problem.message, remedy: remedyFor(problem.code) };
+}
