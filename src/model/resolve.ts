@@ -47,7 +47,9 @@ export function resolveModel(name: string, providers: readonly ModelProvider[]):
   }
   if (provider.type === "anthropic") {
     if (provider.apiKey === undefined || provider.apiKey === "") {
-      throw unconfigured(`model "${name}" needs an API key: set the environment variable ANTHROPIC_API_KEY`);
+      throw unconfigured(
+        `model "${name}" needs an API key: set the environment variable that providers.anthropic.apiKeyEnv names (ANTHROPIC_API_KEY unless configured)`,
+      );
     }
     return {
       kind: "anthropic",
