@@ -26,8 +26,8 @@ export function processIo(): CliIo {
   // A compiled program is its own executable; from the sources, bun runs an entry file.
   const compiled = Bun.isStandaloneExecutable;
   return {
-    out: (text) => void stdout.write(text),
-    err: (text) => void stderr.write(text),
+    out: writerTo(stdout),
+    err: writerTo(stderr),
     cwd: process.cwd(),
     env,
     columns: stdout.isTTY ? stdout.columns : undefined,
@@ -41,5 +41,20 @@ export function processIo(): CliIo {
         process.off("SIGTERM", stop);
       };
     },
+  };
+}
+
+/** A reader that went away (`| head`) ends the output, not the work: a half-done command would leave more behind. */
+function writerTo(stream: NodeJS.WriteStream): (text: string) => void {
+  const ignoreBrokenPipe = (error: unknown) => {
+    if (!(error instanceof Error && "code" in error && error.code === "EPIPE")) throw error;
+  };
+  stream.on("error", ignoreBrokenPipe);
+  return (text) => {
+    try {
+      stream.write(text);
+    } catch (error) {
+      ignoreBrokenPipe(error);
+    }
   };
 }

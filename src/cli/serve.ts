@@ -16,9 +16,6 @@ const SERVE_ARGS = {
   json: { type: "boolean", description: "Log lines of JSON" },
 } as const;
 
-/** Keeps the process alive while the host waits for work: its own timers do not. */
-const ALIVE_CHECK_MS = 60_000;
-
 export function serveCommand(io: CliIo): CommandDef {
   return leaf("serve", "Run the host until SIGINT or SIGTERM", SERVE_ARGS, async (args) => {
     const level = LOG_LEVELS.find((known) => known === args["log-level"]);
@@ -35,20 +32,17 @@ export function serveCommand(io: CliIo): CommandDef {
     const forget = io.onStop(stopped.resolve);
     const { startMonoAgent } = await import("../host/index.ts");
     const app = await startMonoAgent({ config, logger, env });
+    // The listeners keep the process alive; without one there would be nothing to wait for.
+    if (Object.keys(app.addresses).length === 0) {
+      await app.stop();
+      throw new CliError("config_invalid", "there is nothing to serve: enable terminal or continuations");
+    }
     for (const [name, address] of Object.entries(app.addresses)) logger.info("listening", { name, address });
-    await aliveUntil(stopped.promise);
+    await stopped.promise;
     logger.info("stopping");
     await app.stop();
     forget();
     logger.info("stopped");
     return 0;
   });
-}
-
-async function aliveUntil(end: Promise<void>): Promise<void> {
-  let ended = false;
-  const mark = end.then(() => {
-    ended = true;
-  });
-  while (!ended) await Promise.race([mark, Bun.sleep(ALIVE_CHECK_MS)]);
 }

@@ -1,0 +1,75 @@
+import type { CommandDef } from "citty";
+import { errorText } from "../../core/errors.ts";
+import { createClock } from "../../platform/clock.ts";
+import { makeTemporaryFolder } from "../../platform/temporary-folder.ts";
+import { JSON_ARG, leaf } from "../command.ts";
+import type { CliIo } from "../io.ts";
+import { shellWord } from "../settings.ts";
+import { type DemoOutcome, runScenario } from "./scenario.ts";
+import { createTimeline } from "./timeline.ts";
+
+const DEMO_ARGS = {
+  ...JSON_ARG,
+  keep: { type: "boolean", description: "Leave the host running, and say how to talk to it" },
+} as const;
+
+export function demoCommand(io: CliIo): CommandDef {
+  const description = "Show the main job with real processes: a promise that survives SIGKILL";
+  return leaf("demo", description, DEMO_ARGS, async (args) => {
+    const json = args.json === true;
+    const folder = makeTemporaryFolder("mono-agent-demo-");
+    const clock = createClock();
+    const timeline = createTimeline(io, clock, json);
+    // Settings of the caller's own agent must not reach the demo's.
+    const env = Object.fromEntries(
+      Object.entries(io.env).filter(([name]) => !name.startsWith("MONO_AGENT_")),
+    );
+    const stop = new AbortController();
+    const forget = io.onStop(() => stop.abort());
+    let outcome: DemoOutcome;
+    try {
+      const place = { self: io.self, cwd: folder.path, env, stop: stop.signal };
+      outcome = await runScenario(place, timeline, clock);
+    } catch (error) {
+      if (json) io.out(`${JSON.stringify({ step: "end", ok: false, error: errorText(error) })}\n`);
+      io.err(`demo failed: ${errorText(error)}\nits folder, with serve.log, is kept: ${folder.path}\n`);
+      return 1;
+    } finally {
+      forget();
+    }
+    if (args.keep === true) {
+      outcome.host.leave();
+      keep(io, json, folder.path, outcome);
+      return 0;
+    }
+    await outcome.host.stop();
+    folder.remove();
+    const seconds = (timeline.elapsedMs() / 1000).toFixed(1);
+    io.out(
+      json
+        ? `${JSON.stringify({ step: "end", ok: true, elapsedMs: timeline.elapsedMs() })}\n`
+        : `\nNothing was lost, doubled or misrouted, in ${seconds} s. Start your own: mono-agent init\n`,
+    );
+    return 0;
+  });
+}
+
+function keep(io: CliIo, json: boolean, path: string, { host, continuationId }: DemoOutcome): void {
+  const self = io.self.map(shellWord).join(" ");
+  if (json) {
+    io.out(`${JSON.stringify({ step: "end", ok: true, kept: { path, pid: host.pid, continuationId } })}\n`);
+    return;
+  }
+  io.out(
+    [
+      "",
+      `The host still runs (pid ${host.pid}). In its folder:`,
+      `  cd ${shellWord(path)}`,
+      `  ${self} chat`,
+      `  ${self} continuations list`,
+      `  ${self} continuations show ${continuationId}`,
+      `Stop it with: kill ${host.pid}`,
+      "",
+    ].join("\n"),
+  );
+}
