@@ -30,7 +30,7 @@ export async function runCli(root: CommandDef, args: readonly string[], io: CliI
   const help = own.includes("--help") || own.includes("-h");
   let names: readonly string[] = ["mono-agent"];
   try {
-    const found = await findCommand(root, help ? asked.filter((arg) => !isHelp(arg)) : asked, names);
+    const found = await findCommand(root, help ? asked.filter((arg) => !isHelp(arg)) : asked, names, !help);
     names = found.names;
     if (help) {
       io.out(await usageOf(found));
@@ -50,11 +50,13 @@ async function findCommand(
   command: CommandDef,
   args: readonly string[],
   names: readonly string[],
+  takeDefault: boolean,
 ): Promise<Found> {
   const subCommands = await resolved(command.subCommands);
   if (subCommands === undefined) return { command, names, rest: args };
   const at = commandIndex(args, (await resolved(command.args)) ?? {});
-  const name = at < 0 ? await resolved(command.default) : args[at];
+  const fallback = takeDefault ? await resolved(command.default) : undefined;
+  const name = at < 0 ? fallback : args[at];
   if (name === undefined) return { command, names, rest: args };
   if (!Object.hasOwn(subCommands, name)) {
     const nearest = nearestName(name, Object.keys(subCommands));
@@ -63,7 +65,7 @@ async function findCommand(
   }
   const next = await resolved(subCommands[name]);
   if (next === undefined) throw new BugError(`command ${name} resolves to nothing`);
-  return findCommand(next, at < 0 ? args : args.toSpliced(at, 1), [...names, name]);
+  return findCommand(next, at < 0 ? args : args.toSpliced(at, 1), [...names, name], takeDefault);
 }
 
 /** Where the name of a subcommand stands: the first argument that is neither a flag nor the value of one. */
@@ -87,9 +89,6 @@ async function runLeaf({ command, rest }: Found): Promise<ExitCode> {
 
 function refuseUnknown(args: Record<string, unknown> & { _: string[] }, defined: ArgsDef): void {
   const entries = Object.entries(defined);
-  const positionals = entries.filter(([, arg]) => arg.type === "positional").length;
-  const extra = args._[positionals];
-  if (extra !== undefined) throw new CliError("usage", `"${extra}" is one argument too many`);
   const known = new Set(
     entries.flatMap(([name, arg]) => [name, ...("alias" in arg ? [arg.alias ?? []].flat() : [])]),
   );
@@ -99,6 +98,9 @@ function refuseUnknown(args: Record<string, unknown> & { _: string[] }, defined:
     const hint = nearest === undefined ? "" : `; did you mean --${nearest}?`;
     throw new CliError("usage", `there is no option --${name}${hint}`);
   }
+  const positionals = entries.filter(([, arg]) => arg.type === "positional").length;
+  const extra = args._[positionals];
+  if (extra !== undefined) throw new CliError("usage", `"${extra}" is one argument too many`);
   for (const [name, arg] of entries) {
     if (arg.type === "string" && args[name] === "") throw new CliError("usage", `--${name} needs a value`);
   }

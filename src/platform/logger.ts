@@ -41,9 +41,10 @@ export function createLogger(options: LoggerOptions): Logger {
   return { debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") };
 }
 
-/** The entry's own members come last, so that a field can't replace them. */
+/** The entry's own members come first for the reader, and are set again so that no field replaces them. */
 function jsonLine(time: string, level: LogLevel, message: string, fields: LogFields): string {
-  return `${JSON.stringify({ ...fields, time, level, message })}\n`;
+  const own = { time, level, message };
+  return `${JSON.stringify({ ...own, ...fields, ...own })}\n`;
 }
 
 function plain(value: LogFields[string]): string {

@@ -75,6 +75,7 @@ describe("logger", () => {
   test("JSON form keeps its own members when a field has the same name", () => {
     const { logger, written } = lines({ json: true });
     logger.error("failed", { level: "info", code: "x" });
+    expect(written[0]).toStartWith('{"time":"1970-01-01T00:00:00.000Z","level":"error","message":"failed"');
     expect(JSON.parse(written[0] ?? "")).toEqual({
       time: "1970-01-01T00:00:00.000Z",
       level: "error",

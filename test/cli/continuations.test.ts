@@ -1,0 +1,220 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { chmodSync, mkdirSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { operatorToken } from "../../src/core/derive.ts";
+import { cliRun } from "../support/cli-run.ts";
+import { type ConfigFolder, configFolder, MINIMAL } from "../support/config-folder.ts";
+
+/** The commands against a stand-in for the loopback operator API. */
+
+interface Asked {
+  readonly method: string;
+  readonly path: string;
+  readonly token: string | null;
+  readonly body: unknown;
+}
+
+const SECRET = Buffer.alloc(32, 7);
+const STATUS = {
+  continuationId: "6a0b6f0e-0000-4000-8000-000000000001",
+  state: "delivery_unknown",
+  mode: "notify_if_actionable",
+  taskKey: "task\u001b[31m",
+  createdAt: "2030-01-02T03:04:05.000Z",
+  updatedAt: "2030-01-02T03:04:06.000Z",
+  deadline: "2030-01-03T03:04:05.000Z",
+  attempts: { synthesis: 1, delivery: 2 },
+  synthesisDeferrals: 0,
+  originContext: { state: "pinned", messageCount: 2 },
+  lastError: { code: "delivery_outcome_unknown", reason: "the host stopped", at: "2030-01-02T03:04:06.000Z" },
+};
+
+let folder: ConfigFolder;
+let asked: Asked[] = [];
+let answer: { status: number; body: unknown } = { status: 200, body: {} };
+let server: ReturnType<typeof Bun.serve>;
+let secretPath: string;
+
+const writeConfig = (port: number | undefined) =>
+  folder.write("mono-agent.config.json", {
+    ...MINIMAL,
+    continuations: { port, detachedServices: [{ name: "s", tokenEnv: "UNSET" }] },
+  });
+
+beforeAll(() => {
+  server = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    async fetch(request) {
+      const url = new URL(request.url);
+      const text = await request.text();
+      asked.push({
+        method: request.method,
+        path: url.pathname + url.search,
+        token: request.headers.get("authorization"),
+        body: text === "" ? undefined : JSON.parse(text),
+      });
+      return typeof answer.body === "string"
+        ? new Response(answer.body, { status: answer.status })
+        : Response.json(answer.body, { status: answer.status });
+    },
+  });
+});
+afterAll(() => server.stop(true));
+
+beforeEach(() => {
+  folder = configFolder();
+  asked = [];
+  writeConfig(server.port);
+  const stateDir = join(folder.path, ".mono-agent/continuations");
+  mkdirSync(stateDir, { recursive: true, mode: 0o700 });
+  secretPath = join(stateDir, "continuation-secret");
+  writeFileSync(secretPath, `${SECRET.toString("base64url")}\n`, { mode: 0o600 });
+});
+afterEach(() => folder.remove());
+
+const run = (line: string, columns?: number) =>
+  cliRun(folder.path, ["continuations", ...line.split(" ").filter(Boolean)], { columns });
+
+describe("what is asked of the host", () => {
+  test.each([
+    ["", "GET", "/v1/operator/continuations", undefined],
+    ["--limit 5", "GET", "/v1/operator/continuations?limit=5", undefined],
+    [
+      "list --limit 5 --cursor abc --state claimed",
+      "GET",
+      "/v1/operator/continuations?limit=5&cursor=abc&state=claimed",
+      undefined,
+    ],
+    ["health", "GET", "/v1/operator/health", undefined],
+    ["show id/../x", "GET", "/v1/operator/continuations/id%2F..%2Fx", undefined],
+    ["retry id", "POST", "/v1/operator/continuations/id/retry", {}],
+    ["retry id --allow-unknown", "POST", "/v1/operator/continuations/id/retry", { allowUnknown: true }],
+    ["cancel id", "POST", "/v1/operator/continuations/id/cancel", {}],
+    [
+      "resolve id delivered proof",
+      "POST",
+      "/v1/operator/continuations/id/resolve",
+      { kind: "delivered", deliveryId: "proof" },
+    ],
+    ["resolve id delivered", "POST", "/v1/operator/continuations/id/resolve", { kind: "delivered" }],
+    ["resolve id not-delivered", "POST", "/v1/operator/continuations/id/resolve", { kind: "not_delivered" }],
+    ["resolve id dead-lettered", "POST", "/v1/operator/continuations/id/resolve", { kind: "dead_lettered" }],
+  ])("%p", async (line, method, path, body) => {
+    answer = { status: 200, body: { any: "thing" } };
+    const { code, out } = await run(`${line} --json`);
+    expect(code).toBe(0);
+    expect(out).toBe('{\n  "any": "thing"\n}\n');
+    expect(asked).toEqual([{ method, path, body, token: `Bearer ${operatorToken(SECRET)}` }]);
+  });
+});
+
+describe("what people see", () => {
+  test("a page, and the exact next command when more follow", async () => {
+    answer = { status: 200, body: { continuations: [STATUS], pageSize: 1, nextCursor: "WyJh" } };
+    const { out } = await run("list --limit 1 --state delivery_unknown --config mono-agent.config.json");
+    expect(out).toBe(
+      [
+        "ID                                    STATE             UPDATED            MODE",
+        "6a0b6f0e-0000-4000-8000-000000000001  delivery_unknown  2030-01-02 03:04Z  notify_if_actionable",
+        "",
+        "more: mono-agent continuations list --limit 1 --state delivery_unknown --config mono-agent.config.json --cursor WyJh",
+        "",
+      ].join("\n"),
+    );
+  });
+
+  test("the table fits a narrow terminal by leaving columns out, never by cutting an id", async () => {
+    answer = { status: 200, body: { continuations: [STATUS], pageSize: 100 } };
+    for (const columns of [80, 60, 20]) {
+      const [, row] = (await run("list", columns)).out.split("\n");
+      expect(row).toContain(STATUS.continuationId);
+      if (columns >= 60) expect(row?.length).toBeLessThanOrEqual(columns);
+    }
+    expect((await run("list", 80)).out).not.toContain("notify_if_actionable");
+  });
+
+  test("an empty list says so", async () => {
+    answer = { status: 200, body: { continuations: [], pageSize: 100 } };
+    expect((await run("list")).out).toBe("no continuations\n");
+  });
+
+  test("details, timeline and what it waits for; control characters do not reach the terminal", async () => {
+    const timeline = [{ at: "2030-01-02T03:04:05.000Z", what: "claimed", code: "x" }];
+    answer = { status: 200, body: { ...STATUS, timeline, waitsFor: "an operator's decision" } };
+    const { out } = await run("show id");
+    expect(out).toContain("waits for       an operator's decision\n");
+    expect(out).toContain("timeline\n  2030-01-02T03:04:05.000Z  claimed (x)\n");
+    expect(out).toContain("task            task\u{fffd}[31m\n");
+    expect(out).not.toContain("\u001b");
+  });
+
+  test("text that a host should never send is not printed either", async () => {
+    answer = {
+      status: 200,
+      body: { ...STATUS, synthesizedText: "captured answer", resultPayload: "payload" },
+    };
+    const { out } = await run("cancel id");
+    expect(out).toContain("state           delivery_unknown\n");
+    expect(out).not.toMatch(/captured answer|payload/);
+  });
+});
+
+describe("when it does not work, the message names the way out", () => {
+  test("no host", async () => {
+    const free = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response() });
+    const { port } = free;
+    await free.stop(true);
+    writeConfig(port);
+    const { code, err, out } = await run("list");
+    expect({ code, out }).toEqual({ code: 1, out: "" });
+    expect(err).toBe(`error: no host runs at 127.0.0.1:${port}; start it with \`mono-agent serve\`\n`);
+  });
+
+  test("no secret yet, or continuations that are not configured", async () => {
+    unlinkSync(secretPath);
+    expect((await run("list")).err).toContain("start the host with `mono-agent serve`");
+    folder.write("mono-agent.config.json", MINIMAL);
+    const { code, err } = await run("list");
+    expect(code).toBe(1);
+    expect(err).toContain('add a "continuations" block');
+    expect(asked).toEqual([]);
+  });
+
+  test.each([
+    ["a loose mode", () => chmodSync(secretPath, 0o640), "has mode 640, not 600"],
+    [
+      "a symlink",
+      () => {
+        unlinkSync(secretPath);
+        symlinkSync(join(folder.path, "identity.md"), secretPath);
+      },
+      "is a symlink, not a regular file",
+    ],
+    ["other content", () => writeFileSync(secretPath, "short\n"), "is not a service secret"],
+    ["too much content", () => writeFileSync(secretPath, "x".repeat(2000)), "is too big for a secret"],
+  ])("a secret with %s is refused and nothing is sent", async (_, spoil, reason) => {
+    spoil();
+    const { code, err } = await run("list");
+    expect(code).toBe(1);
+    expect(err).toContain(reason);
+    expect(asked).toEqual([]);
+  });
+
+  test.each([
+    [
+      409,
+      { error: { code: "already_terminal", message: "It is delivered." } },
+      "It is delivered. (already_terminal)",
+    ],
+    [401, { error: { code: "invalid_operator_capability", message: "x" } }, "does not know the secret of"],
+    [200, "<html>", "is not a mono-agent host"],
+    [500, { other: true }, "is not a mono-agent host"],
+  ])("an answer %p", async (status, body, reason) => {
+    answer = { status, body };
+    const { code, out, err } = await run("cancel id --json");
+    expect({ code, out }).toEqual({ code: 1, out: "" });
+    expect(err).toContain(reason);
+    expect(err).not.toContain(operatorToken(SECRET));
+  });
+});
