@@ -1,9 +1,13 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 export interface TemporaryFolder {
   readonly path: string;
+  read(name: string): string;
+  write(name: string, text: string): void;
+  /** A file that a child process may have as its output. */
+  output(name: string): Bun.BunFile;
   /** Removes it with everything in it. */
   remove(): void;
 }
@@ -11,5 +15,12 @@ export interface TemporaryFolder {
 /** A new owner-only folder below the system's folder for temporaries. */
 export function makeTemporaryFolder(prefix: string): TemporaryFolder {
   const path = mkdtempSync(join(tmpdir(), prefix));
-  return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
+  const inside = (name: string) => join(path, name);
+  return {
+    path,
+    read: (name) => readFileSync(inside(name), "utf8"),
+    write: (name, text) => writeFileSync(inside(name), text),
+    output: (name) => Bun.file(inside(name)),
+    remove: () => rmSync(path, { recursive: true, force: true }),
+  };
 }

@@ -28,7 +28,7 @@ export function demoCommand(io: CliIo): CommandDef {
     const forget = io.onStop(() => stop.abort());
     let outcome: DemoOutcome;
     try {
-      const place = { self: io.self, cwd: folder.path, env, stop: stop.signal };
+      const place = { self: io.self, folder, env, stop: stop.signal };
       outcome = await runScenario(place, timeline, clock);
     } catch (error) {
       if (json) io.out(`${JSON.stringify({ step: "end", ok: false, error: errorText(error) })}\n`);

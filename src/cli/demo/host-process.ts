@@ -1,15 +1,17 @@
 import { CliError } from "../../core/errors.ts";
 import { SECOND_MS } from "../../core/limits.ts";
+import type { TemporaryFolder } from "../../platform/temporary-folder.ts";
 
 /** The programs that the demo starts: this same binary, as real child processes of its own. */
 
 const START_TIMEOUT_MS = 10 * SECOND_MS;
 const POLL_MS = 20;
+const LOG_FILE = "serve.log";
 const LOG_TAIL_CHARS = 2_000;
 
 export interface Place {
   readonly self: readonly string[];
-  readonly cwd: string;
+  readonly folder: TemporaryFolder;
   readonly env: Readonly<Record<string, string | undefined>>;
   /** Ends every child and every wait: nothing that the demo started outlives an impatient Ctrl-C. */
   readonly stop: AbortSignal;
@@ -28,18 +30,20 @@ export interface HostProcess {
 /** Starts `serve` and resolves when `ready` says so; rejects with the log when the process ends first. */
 export async function startHost(place: Place, ready: () => Promise<boolean>): Promise<HostProcess> {
   const child = Bun.spawn([...place.self, "serve"], {
-    cwd: place.cwd,
+    cwd: place.folder.path,
     env: { ...place.env },
     stdin: "ignore",
     stdout: "ignore",
     signal: place.stop,
     killSignal: "SIGKILL",
-    stderr: Bun.file(`${place.cwd}/serve.log`),
+    stderr: place.folder.output(LOG_FILE),
   });
-  const log = async () => (await Bun.file(`${place.cwd}/serve.log`).text()).slice(-LOG_TAIL_CHARS);
   await until("the host to start", START_TIMEOUT_MS, place.stop, async () => {
     if (child.exitCode === null && child.signalCode === null) return ready();
-    throw new CliError("operation_failed", `the host ended at its start:\n${await log()}`);
+    throw new CliError(
+      "operation_failed",
+      `the host ended at its start:\n${place.folder.read(LOG_FILE).slice(-LOG_TAIL_CHARS)}`,
+    );
   });
   return {
     pid: child.pid,
@@ -58,7 +62,7 @@ export async function startHost(place: Place, ready: () => Promise<boolean>): Pr
 /** Runs a command of this program to its end; rejects with what it said when it fails. */
 export async function runCommand(place: Place, args: readonly string[]): Promise<string> {
   const child = Bun.spawn([...place.self, ...args], {
-    cwd: place.cwd,
+    cwd: place.folder.path,
     env: { ...place.env },
     stdin: "ignore",
     stdout: "pipe",

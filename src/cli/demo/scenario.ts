@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { type LoadedConfig, loadConfig } from "../../config/load.ts";
+import { CONFIG_FILE_NAME, type LoadedConfig, loadConfig } from "../../config/load.ts";
 import { CliError } from "../../core/errors.ts";
 import { SECOND_MS } from "../../core/limits.ts";
 import type { Clock } from "../../core/ports/platform.ts";
@@ -34,7 +34,7 @@ export async function runScenario(place: Place, timeline: Timeline, clock: Clock
     "init",
     "a new agent folder: configuration, mcp.json, identity",
     () => prepareFolder(place),
-    () => place.cwd,
+    () => place.folder.path,
   );
   const at = talkTo(config, clock, place.stop);
   let host = await timeline.step(
@@ -112,12 +112,11 @@ export async function runScenario(place: Place, timeline: Timeline, clock: Clock
 
 async function prepareFolder(place: Place): Promise<LoadedConfig> {
   await runCommand(place, ["init"]);
-  const path = join(place.cwd, "mono-agent.config.json");
-  const text = await Bun.file(path).text();
   // Free ports, so that the demo runs beside a host of its user.
+  const text = place.folder.read(CONFIG_FILE_NAME);
   const patched = text.replace("4319", String(freePort())).replace("4320", String(freePort()));
-  await Bun.write(path, patched);
-  return loadConfig({ cwd: place.cwd, env: {}, secretsOptional: true });
+  place.folder.write(CONFIG_FILE_NAME, patched);
+  return loadConfig({ cwd: place.folder.path, env: {}, secretsOptional: true });
 }
 
 function talkTo(config: LoadedConfig, clock: Clock, stop: AbortSignal) {
@@ -125,7 +124,12 @@ function talkTo(config: LoadedConfig, clock: Clock, stop: AbortSignal) {
   const terminal = `http://${config.terminal.host}:${config.terminal.port}/v1/terminal`;
   const token = () => readOwnerOnlyText(fs, join(config.host.stateDir, TERMINAL_TOKEN_FILE))?.trim();
   const call = (path: string, init: RequestInit = {}) =>
-    fetch(`${terminal}${path}`, { ...init, headers: { authorization: `Bearer ${token() ?? ""}` } });
+    fetch(`${terminal}${path}`, {
+      ...init,
+      headers: { authorization: `Bearer ${token() ?? ""}` },
+      // The host is on this machine: the token must not pass a proxy that the environment names.
+      proxy: false,
+    });
   // The state directory, and in it the secret that the client needs, is made by the first start.
   let client: OperatorClient | undefined;
   const operator = (): OperatorClient => {
