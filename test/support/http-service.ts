@@ -45,12 +45,14 @@ export function createFakeService() {
   const detail: ContinuationDetail = { ...STATUS, timeline: [] };
   const service: ContinuationService = {
     startWorker: async () => {},
+    processDue: async () => 0,
     stop: async () => {},
     issuer: {
       issue: () => {
         throw new Error("not part of http");
       },
     },
+    origins: { pending: () => [], activate: async () => 0, abandon: async () => {} },
     claims: {
       authenticate: (token) =>
         token === TOKENS.claim

@@ -1,0 +1,131 @@
+import { errorText } from "../../core/errors.ts";
+import type { ConversationEvent, Message } from "../../core/turn.ts";
+import type { ExitCode } from "../io.ts";
+import type { ChatClient } from "./client.ts";
+import { follow, patiently } from "./follow.ts";
+import type { Screen } from "./screen.ts";
+
+/** Messages of before that are shown at the start. */
+const SHOWN_BEFORE = 10;
+/** A typed turn is tried again for about half a minute while the host restarts. */
+const SUBMIT_TRIES = 10;
+
+export interface InteractiveChat {
+  readonly client: ChatClient;
+  readonly screen: Screen;
+  /** Lines as they are typed; ends when the input is closed. */
+  readonly lines: AsyncIterable<string>;
+  readonly uuid: () => string;
+  readonly sleep: (ms: number) => Promise<void>;
+}
+
+/** A conversation at a terminal, until `/quit` or the end of input. Answers that arrive later appear by themselves. */
+export async function interactiveChat(chat: InteractiveChat): Promise<ExitCode> {
+  const { client, screen, sleep } = chat;
+  /** Turns typed here: their text stands on the screen already. */
+  const mine = new Set<string>();
+  /** Typed here and not over, oldest first. */
+  const open = new Set<string>();
+  /** Their answers are committed: a preview that comes after that is stale. */
+  const answered = new Set<string>();
+  let submitting: Promise<void> = Promise.resolve();
+  let streamed: { turnId: string; text: string } | undefined;
+
+  const endStream = () => {
+    if (streamed !== undefined) screen.endStream();
+    streamed = undefined;
+  };
+
+  const showCommitted = (message: Message) => {
+    const { turnId } = message;
+    if (message.role === "user") {
+      if (turnId === undefined || !mine.has(turnId)) screen.paragraph(`> ${message.content}`);
+      return;
+    }
+    const seen =
+      streamed !== undefined && streamed.turnId === turnId && streamed.text.endsWith(message.content);
+    endStream();
+    if (!seen || message.content === "") screen.paragraph(committedText(message));
+  };
+
+  const onEvent = async (event: ConversationEvent) => {
+    // Until the host has told the id of a turn that was just typed, its own text could not be told from another's.
+    await submitting;
+    if (event.type === "message") showCommitted(event.message);
+    else if (event.type === "delta") {
+      if (answered.has(event.turnId)) return;
+      if (streamed !== undefined && streamed.turnId !== event.turnId) endStream();
+      streamed = { turnId: event.turnId, text: (streamed?.text ?? "") + event.text };
+      screen.stream(event.text);
+    } else if (event.type === "tool") {
+      if (event.phase === "finished") return;
+      endStream();
+      screen.paragraph(event.phase === "started" ? `  [${event.name} …]` : `  [${event.name} failed]`);
+    } else if (event.status !== "queued" && event.status !== "running") {
+      open.delete(event.turnId);
+      endStream();
+    }
+  };
+
+  const submit = async (text: string) => {
+    const requestId = chat.uuid();
+    try {
+      const { turnId } = await patiently(() => client.submit(requestId, text), {
+        sleep,
+        maxTries: SUBMIT_TRIES,
+      });
+      mine.add(turnId);
+      open.add(turnId);
+    } catch (error) {
+      screen.paragraph(`! not sent: ${errorText(error)}`);
+    }
+  };
+
+  const cancel = async () => {
+    const turnId = [...open].at(-1);
+    if (turnId === undefined) return screen.paragraph("nothing to cancel");
+    open.delete(turnId);
+    try {
+      await client.cancel(turnId);
+    } catch (error) {
+      screen.paragraph(`! not cancelled: ${errorText(error)}`);
+    }
+  };
+
+  const before = await client.messages(SHOWN_BEFORE);
+  for (const message of before.messages) screen.paragraph(committedText(message));
+  const done = new AbortController();
+  const following = follow({
+    client,
+    afterSeq: before.lastSeq,
+    signal: done.signal,
+    sleep,
+    maxTries: Number.POSITIVE_INFINITY,
+    onConnection: (there) => screen.paragraph(there ? "connected again" : "the host is away, waiting for it"),
+    onEvent,
+  }).then(() => "over" as const);
+
+  const lines = chat.lines[Symbol.asyncIterator]();
+  try {
+    for (;;) {
+      const line = await Promise.race([lines.next(), following]);
+      if (line === "over" || line.done === true) return 0;
+      const text = line.value.trim();
+      if (text === "/quit") return 0;
+      if (text === "/cancel") await cancel();
+      else if (text.startsWith("/")) screen.paragraph("commands: /cancel, /quit");
+      else if (text !== "") {
+        submitting = submit(line.value);
+        await submitting;
+      }
+    }
+  } finally {
+    done.abort();
+  }
+}
+
+function committedText(message: Message): string {
+  if (message.role === "user") return `> ${message.content}`;
+  if (message.role === "notice") return `! ${message.content}`;
+  return message.deliveryKey === undefined ? message.content : `* ${message.content}`;
+}
