@@ -8,6 +8,7 @@ export function rootCommand(io: CliIo): CommandDef {
   return branch("mono-agent", "An agent host that never loses, duplicates or misroutes an answer", {
     init: async () => (await import("./init.ts")).initCommand(io),
     serve: async () => (await import("./serve.ts")).serveCommand(io),
+    chat: async () => (await import("./chat.ts")).chatCommand(io),
     doctor: async () => (await import("./doctor.ts")).doctorCommand(io),
     continuations: async () => (await import("./continuations/command.ts")).continuationsCommand(io),
     config: async () => (await import("./config.ts")).configCommand(io),

@@ -25,6 +25,7 @@ export function createScreen(
     partial = "";
     line.prompt();
   });
+  line.prompt();
 
   const redraw = (write: () => void) => {
     const { rows } = line.getCursorPos();
