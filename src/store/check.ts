@@ -119,12 +119,19 @@ function judge(fs: FileSystem, paths: StorePaths, inspection: Inspection): Store
     }
   }
 
+  const damagedBlobs = new Map<string, string[]>();
   for (const record of records.values()) {
     const ref = record.originContextRef;
     if (ref === undefined) continue;
     const affects = [record.continuationId];
+    const sharing = damagedBlobs.get(ref.digest);
+    if (sharing !== undefined) {
+      sharing.push(record.continuationId);
+      continue;
+    }
     const blob = readSnapshot(fs, paths, ref);
     if (!blob.ok) {
+      damagedBlobs.set(ref.digest, affects);
       findings.push({
         path: paths.snapshot(ref.digest),
         problem: `the origin snapshot is ${blob.damage}`,

@@ -151,6 +151,40 @@ describe("files", () => {
     expect(fs.files()[TRANSACTION]).toBeUndefined();
   });
 
+  test("a version that changed while its file was written stays in the transaction", async () => {
+    const { fs, store } = await warmStore();
+    const opened = Promise.withResolvers<void>();
+    fs.holdWhen((step) => (step.label === "records.sync" ? opened.promise : undefined));
+    await store.commit({ puts: [claim("big", { filler: "x".repeat(300 * 1024) })] });
+    while (fs.files()[recordPath("big")] === undefined) await Promise.resolve();
+    await store.commit({ puts: [claim("big", { filler: "newer" })] });
+    opened.resolve();
+    for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+    await store.commit({ puts: [claim("other")] });
+    for (const survival of ["none", "all"] as const) {
+      const again = await openStore({ fs: fs.afterPowerCut(survival) });
+      expect(again.durable.get("big")?.filler).toBe("newer");
+      await again.close();
+    }
+  });
+
+  test("commits wait for the checkpoint when a mebibyte is carried, and go on after it", async () => {
+    const { fs, store } = await warmStore();
+    const opened = Promise.withResolvers<void>();
+    fs.holdWhen((step) => (step.label === "records.sync" ? opened.promise : undefined));
+    const filler = "x".repeat(300 * 1024);
+    const commits = Array.from({ length: 6 }, (_, index) =>
+      store.commit({ puts: [claim(`big-${index}`, { filler })] }),
+    );
+    await commits[2];
+    for (let turn = 0; turn < 50; turn += 1) await Promise.resolve();
+    expect(store.durable.get("big-3")).toBeUndefined();
+    expect((fs.files()[TRANSACTION] ?? "").length).toBeLessThan(1024 * 1024 + 1024);
+    opened.resolve();
+    await Promise.all(commits);
+    expect(store.durable.get("big-5")).toBeDefined();
+  });
+
   test("a mutation larger than a transaction may be is split, and every part is within the limit", async () => {
     const { fs, store } = await warmStore();
     let largest = 0;

@@ -71,6 +71,8 @@ export interface MemoryFileSystem extends FileSystem {
   readonly trace: readonly Operation[];
   /** Fails every operation for which `fault` gives an errno; without an argument nothing fails any more. */
   failWhen(fault?: (operation: Operation, number: number) => string | undefined): void;
+  /** Holds each asynchronous step for which `gate` gives a promise, until that resolves; without argument, none. */
+  holdWhen(gate?: (step: FileStep) => Promise<void> | undefined): void;
   /** The power goes just before operation `number` (from 1): it and all later ones fail and change nothing. */
   cutAt(number: number): void;
   readonly isOff: boolean;
@@ -106,6 +108,7 @@ export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFi
   const trace: Operation[] = [];
   let unsynced: Unsynced[] = [];
   let fault: ((operation: Operation, number: number) => string | undefined) | undefined;
+  let gate: ((step: FileStep) => Promise<void> | undefined) | undefined;
   let cut = Number.POSITIVE_INFINITY;
   let isOff = false;
 
@@ -317,6 +320,7 @@ export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFi
     },
     async run(steps) {
       for (const step of steps) {
+        await gate?.(step);
         for (const _ of operations(step)) await Promise.resolve();
         await Promise.resolve();
       }
@@ -326,6 +330,9 @@ export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFi
     },
     failWhen(next) {
       fault = next;
+    },
+    holdWhen(next) {
+      gate = next;
     },
     cutAt(number) {
       cut = number;

@@ -1,0 +1,147 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { FileFault, type FileStep, type FileSystem } from "../../src/core/ports/platform.ts";
+import { createFileSystem } from "../../src/platform/filesystem.ts";
+import { createMemoryFileSystem } from "../support/memory-filesystem.ts";
+
+/** One suite for the real filesystem and for the one in memory, so that tests on the latter mean something. */
+
+let folder = "";
+let count = 0;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "filesystem-test-"));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const write = (path: string, data: string | Uint8Array): FileStep => ({
+  op: "write",
+  path,
+  data,
+  mode: 0o600,
+  sync: true,
+  label: "w",
+});
+const text = (fs: FileSystem, path: string): string | undefined => {
+  const handle = fs.open(path, "r");
+  if (handle === undefined) return undefined;
+  const data = handle.read(1 << 20);
+  handle.close();
+  return Buffer.from(data).toString("utf8");
+};
+const errnoOf = (error: unknown) => (error instanceof FileFault ? `${error.label}:${error.errno}` : error);
+
+for (const [name, create] of [
+  ["real", createFileSystem],
+  ["in memory", () => createMemoryFileSystem()],
+] as const) {
+  for (const [how, run] of [
+    ["run", (fs: FileSystem, steps: FileStep[]) => fs.run(steps)],
+    ["runSync", async (fs: FileSystem, steps: FileStep[]) => fs.runSync(steps)],
+  ] as const) {
+    describe(`${name}, ${how}`, () => {
+      async function fresh(): Promise<{ fs: FileSystem; at: string }> {
+        const fs = create();
+        count += 1;
+        const at = name === "real" ? join(folder, String(count)) : `/${count}`;
+        await run(fs, [{ op: "mkdir", path: at, mode: 0o700, existsOk: false, label: "mk" }]);
+        return { fs, at };
+      }
+
+      test("writes, renames, lists, reads and removes", async () => {
+        const { fs, at } = await fresh();
+        const [from, to] = [join(at, ".a.tmp"), join(at, "a")];
+        await run(fs, [
+          write(from, "first"),
+          { op: "rename", from, to, label: "mv" },
+          write(join(at, "b"), Buffer.from("ü")),
+          { op: "sync", path: to, label: "s" },
+          { op: "syncDir", path: at, label: "sd" },
+        ]);
+        expect(fs.list(at, "ls")?.sort()).toEqual(["a", "b"]);
+        expect([text(fs, to), text(fs, join(at, "b"))]).toEqual(["first", "ü"]);
+        expect(fs.lstat(to, "st")).toMatchObject({ kind: "file", size: 5, mode: 0o600, links: 1 });
+        expect(fs.lstat(at, "st")).toMatchObject({ kind: "directory", mode: 0o700 });
+        await run(fs, [write(from, "second"), { op: "rename", from, to, label: "mv" }]);
+        expect(text(fs, to)).toBe("second");
+        await run(fs, [{ op: "unlink", path: to, missingOk: false, label: "rm" }]);
+        expect(fs.lstat(to, "st")).toBeUndefined();
+        expect(fs.open(to, "r")).toBeUndefined();
+        expect(fs.list(join(at, "none"), "ls")).toBeUndefined();
+      });
+
+      test("stops at the first step that fails and names it", async () => {
+        const { fs, at } = await fresh();
+        const steps: FileStep[] = [
+          write(join(at, "a"), "1"),
+          { op: "unlink", path: join(at, "x"), missingOk: true, label: "fine" },
+          { op: "unlink", path: join(at, "x"), missingOk: false, label: "rm" },
+          write(join(at, "b"), "1"),
+        ];
+        expect(await run(fs, steps).catch(errnoOf)).toBe("rm:ENOENT");
+        expect(fs.list(at, "ls")).toEqual(["a"]);
+        expect(await run(fs, [write(join(at, "a"), "2")]).catch(errnoOf)).toBe("w:EEXIST");
+        expect(text(fs, join(at, "a"))).toBe("1");
+        const again: FileStep = { op: "mkdir", path: at, mode: 0o700, existsOk: false, label: "mk" };
+        expect(await run(fs, [again]).catch(errnoOf)).toBe("mk:EEXIST");
+        await run(fs, [{ ...again, existsOk: true }]);
+        expect(await run(fs, [write(join(at, "none", "c"), "1")]).catch(errnoOf)).toBe("w:ENOENT");
+      });
+
+      test("reads on from where it stopped, and sees the mode change", async () => {
+        const { fs, at } = await fresh();
+        const path = join(at, "a");
+        await run(fs, [write(path, "abcdef"), { op: "chmod", path, mode: 0o640, label: "ch" }]);
+        const handle = fs.open(path, "r");
+        if (handle === undefined) throw new Error("not there");
+        expect(Buffer.from(handle.read(4)).toString()).toBe("abcd");
+        expect(Buffer.from(handle.read(4)).toString()).toBe("ef");
+        expect(handle.read(4)).toHaveLength(0);
+        expect(handle.stat()).toMatchObject({ size: 6, mode: 0o640, inode: fs.lstat(path, "st")?.inode });
+        handle.close();
+      });
+    });
+  }
+}
+
+describe("the real filesystem", () => {
+  test("does not follow a symlink, neither to read nor to create", async () => {
+    const fs = createFileSystem();
+    const target = join(folder, "target");
+    const link = join(folder, "link");
+    await fs.run([write(target, "secret")]);
+    symlinkSync(target, link);
+    expect(fs.lstat(link, "st")?.kind).toBe("symlink");
+    expect(() => fs.open(link, "r")).toThrow(FileFault);
+    expect(await fs.run([write(link, "x")]).catch(errnoOf)).toBe("w:EEXIST");
+    expect(readFileSync(target, "utf8")).toBe("secret");
+  });
+
+  test("sets the modes that were asked for, whatever the umask", async () => {
+    const fs = createFileSystem();
+    const at = join(folder, "masked");
+    const before = process.umask(0o777);
+    try {
+      await fs.run([
+        { op: "mkdir", path: at, mode: 0o700, existsOk: false, label: "mk" },
+        write(join(at, "a"), "1"),
+      ]);
+      fs.runSync([write(join(at, "b"), "1")]);
+    } finally {
+      process.umask(before);
+    }
+    expect(statSync(at).mode & 0o7777).toBe(0o700);
+    for (const name of ["a", "b"]) expect(statSync(join(at, name)).mode & 0o7777).toBe(0o600);
+  });
+
+  test("does not hang on a pipe", () => {
+    const path = join(folder, "pipe");
+    Bun.spawnSync(["mkfifo", path]);
+    const fs = createFileSystem();
+    expect(fs.lstat(path, "st")?.kind).toBe("other");
+    const handle = fs.open(path, "r");
+    expect(handle?.stat().kind).toBe("other");
+    handle?.close();
+  });
+});
