@@ -163,7 +163,8 @@ describe("a service written with curl alone", () => {
       });
       await folder.serve({ env: { OPS_TOKEN: token } });
       const base = `http://127.0.0.1:${folder.ports.continuations}/v1/continuations`;
-      const claim = (bearer: string) =>
+      const deadline = inAnHour();
+    const claim = (bearer: string) =>
         curl(
           "-X",
           "POST",
@@ -177,7 +178,7 @@ describe("a service written with curl alone", () => {
             route: "attention",
             taskKey: "disk",
             taskHash: "h1",
-            deadline: inAnHour(),
+            deadline,
           }),
         );
       expect((await claim("wrong-token-of-some-length")).status).toBe(401);
