@@ -4,7 +4,8 @@ import { AppError, ERROR_TABLE, type ErrorCode, StoreError } from "../../src/cor
 import { canonicalJson } from "../../src/core/json.ts";
 import { createContinuationApp } from "../../src/http/continuation-app.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
-import { createFakeLogger, createFakeService, KNOWN_ID, TOKENS } from "../support/http-service.ts";
+import { createFakeService, KNOWN_ID, TOKENS } from "../support/http-service.ts";
+import { createRecordingLogger } from "../support/silent-logger.ts";
 
 type Body = string | Uint8Array<ArrayBuffer>;
 
@@ -14,7 +15,7 @@ const CLAIM = { taskKey: "k", taskHash: "h", deadline: DEADLINE };
 
 function setup() {
   const fake = createFakeService();
-  const logger = createFakeLogger();
+  const logger = createRecordingLogger();
   const bound = { host: "127.0.0.1", port: PORT };
   const app = createContinuationApp({ service: fake.service, bound, clock: createFakeClock(), logger });
   const send = async (

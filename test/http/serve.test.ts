@@ -5,7 +5,8 @@ import { errorBodySchema } from "../../src/core/wire.ts";
 import { createContinuationApp } from "../../src/http/continuation-app.ts";
 import { type HttpServer, type ServeDeps, serveHttp } from "../../src/http/serve.ts";
 import { createFakeClock, type FakeClock } from "../support/fake-clock.ts";
-import { createFakeLogger, createFakeService, KNOWN_ID, TOKENS } from "../support/http-service.ts";
+import { createFakeService, KNOWN_ID, TOKENS } from "../support/http-service.ts";
+import { createRecordingLogger } from "../support/silent-logger.ts";
 
 const running: { server: HttpServer; clock: FakeClock }[] = [];
 
@@ -19,7 +20,7 @@ afterEach(async () => {
 
 async function listen(app?: ServeDeps["app"]) {
   const clock = createFakeClock();
-  const logger = createFakeLogger();
+  const logger = createRecordingLogger();
   const fake = createFakeService();
   const server = await serveHttp({
     app: app ?? ((bound) => createContinuationApp({ service: fake.service, bound, clock, logger })),

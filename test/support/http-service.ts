@@ -1,6 +1,5 @@
 import type { ContinuationService } from "../../src/continuation/api.ts";
 import { ok, type Refusal, type Result, refuse } from "../../src/core/errors.ts";
-import type { Logger } from "../../src/core/ports/platform.ts";
 import { STATES } from "../../src/core/record.ts";
 import type { ContinuationDetail, ContinuationHealth, ContinuationStatus } from "../../src/core/wire.ts";
 
@@ -116,10 +115,3 @@ const HEALTH: ContinuationHealth = {
     },
   },
 };
-
-/** A logger that keeps its lines. */
-export function createFakeLogger(): Logger & { readonly lines: string[] } {
-  const lines: string[] = [];
-  const write = (message: string, fields?: object) => void lines.push(`${message} ${JSON.stringify(fields)}`);
-  return { lines, debug: write, info: write, warn: write, error: write };
-}

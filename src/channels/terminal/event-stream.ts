@@ -42,6 +42,8 @@ export function openEventStream(deps: EventStreamDeps): EventStream {
   let page: Message[] = [];
   let greeted = false;
   let closed = false;
+  /** The client went away: the runtime has closed the stream already. */
+  let gone = false;
   let wake = () => {};
 
   // Subscribed before the feed is read for the first time: what is committed in between is announced.
@@ -98,15 +100,20 @@ export function openEventStream(deps: EventStreamDeps): EventStream {
         try {
           const piece = greeted ? await next() : ": connected\n\n";
           greeted = true;
+          if (gone) return;
           if (piece === undefined) controller.close();
           else controller.enqueue(encoder.encode(piece));
         } catch (error) {
+          if (gone) return;
           logger.error("event stream failed", { error: errorText(error) });
           close();
           controller.error(error);
         }
       },
-      cancel: close,
+      cancel: () => {
+        gone = true;
+        close();
+      },
     },
     { highWaterMark: 0 },
   );

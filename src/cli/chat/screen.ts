@@ -53,7 +53,7 @@ export function createScreen(
     },
     stream: (text) => {
       redraw(() => {
-        const { lines, rest } = wrap(partial + printable(text), Math.max(20, (output.columns ?? 80) - 1));
+        const { lines, rest } = wrap(partial + printable(text), Math.max(20, (output.columns || 80) - 1));
         for (const full of lines) output.write(`${full}\n`);
         partial = rest;
       });
