@@ -42,6 +42,7 @@ export async function interactiveChat(chat: InteractiveChat): Promise<ExitCode> 
       if (turnId === undefined || !mine.has(turnId)) screen.paragraph(`> ${message.content}`);
       return;
     }
+    if (turnId !== undefined) answered.add(turnId);
     const seen =
       streamed !== undefined && streamed.turnId === turnId && streamed.text.endsWith(message.content);
     endStream();
