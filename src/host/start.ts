@@ -82,7 +82,9 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
       rollover: config.runtime.session.rollover,
       timezone: config.runtime.session.rolloverTimezone,
     };
-    const systemPrompt = config.context.identity;
+    const { name } = config.agent;
+    const { identity } = config.context;
+    const systemPrompt = name === undefined ? identity : `${identity}\n\nYour name is ${name}.`;
     const model = configuredModel(config, logger);
     const tools = started(
       "mcp clients",
