@@ -1,4 +1,4 @@
-import { assert, errorText } from "../core/errors.ts";
+import { assert, errorName } from "../core/errors.ts";
 import type { Channel } from "../core/ports/channel.ts";
 import type { Delivery, DeliveryOutcome } from "../core/ports/delivery.ts";
 import type { Logger } from "../core/ports/platform.ts";
@@ -46,7 +46,7 @@ export function createDelivery(deps: { channels: readonly Channel[]; logger: Log
       try {
         return await channel.deliver(request);
       } catch (error) {
-        deps.logger.error("delivery threw", { channel: channel.name, error: errorText(error) });
+        deps.logger.error("delivery threw", { channel: channel.name, error: errorName(error) });
         return {
           kind: "unknown",
           code: "delivery_threw",
@@ -63,7 +63,7 @@ export function createDelivery(deps: { channels: readonly Channel[]; logger: Log
       } catch (error) {
         deps.logger.error("looking up a delivery failed", {
           channel: channel.name,
-          error: errorText(error),
+          error: errorName(error),
         });
         return { kind: "unknown" };
       }

@@ -13,7 +13,7 @@ import { type ContinuationRecord, claimIdentity, originKey } from "../core/recor
 import type { ClaimAnswer, ClaimBody, DetachedClaimBody } from "../core/wire.ts";
 import type { ClaimEntry } from "./api.ts";
 import type { ContinuationDeps, NamedRoute } from "./deps.ts";
-import type { Ledger } from "./ledger.ts";
+import { type Ledger, stopping } from "./ledger.ts";
 
 /**
  * Owns: claim capabilities (in memory only, by token digest) and the creation of records.
@@ -75,12 +75,7 @@ export function createClaimDesk(deps: ContinuationDeps, ledger: Ledger): ClaimDe
   };
 
   const admit = async (subject: ClaimSubject, body: ClaimBody): Promise<Result<ClaimAnswer>> => {
-    if (ledger.closed)
-      return refuse(
-        "service_stopping",
-        "The host is stopping; repeat the claim after its restart.",
-        SECOND_MS,
-      );
+    if (ledger.closed) return stopping();
     const nowMs = clock.now();
     const deadline = new Date(body.deadline).toISOString();
     const existing = store.head.byClaim(claimIdentity({ ...subject, taskKey: body.taskKey }));

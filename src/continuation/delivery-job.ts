@@ -1,57 +1,13 @@
-import { deliveryBindingMac, deliveryKey, originBindingIsAuthentic } from "../core/derive.ts";
-import { equalDigests } from "../core/digest.ts";
-import { errorText } from "../core/errors.ts";
-import { SECOND_MS } from "../core/limits.ts";
-import type { DeliveryOutcome, HistoryOutcome } from "../core/ports/delivery.ts";
+import { deliveryKey } from "../core/derive.ts";
+import { errorName } from "../core/errors.ts";
+import type { DeliveryOutcome } from "../core/ports/delivery.ts";
 import type { ContinuationRecord } from "../core/record.ts";
 import { bounded } from "./bounded.ts";
 import type { ContinuationDeps } from "./deps.ts";
+import { destinationBlocks } from "./destination.ts";
 import type { Ledger } from "./ledger.ts";
-import { destinationBlocks } from "./synthesis-job.ts";
-
-const HISTORY_TIMEOUT_MS = 30 * SECOND_MS;
-
-/**
- * Whether text and destination are still the ones that were bound when the text was stored (store-format.md §10).
- * A record of an older runtime has no delivery MAC: then the snapshot binding decides where its reference is left.
- */
-export function deliveryIsBound(secret: Uint8Array, record: ContinuationRecord): boolean {
-  if (record.deliveryBindingMac !== undefined) {
-    return equalDigests(
-      record.deliveryBindingMac,
-      deliveryBindingMac(secret, record, record.synthesizedText ?? ""),
-    );
-  }
-  return record.originContextRef === undefined || originBindingIsAuthentic(secret, record);
-}
-
-/** Appends a delivered answer to history; a failure is reported in the receipt and never repeats the post. */
-export async function recordHistory(
-  deps: Pick<ContinuationDeps, "clock" | "history" | "logger">,
-  record: ContinuationRecord,
-  stop: AbortSignal,
-): Promise<HistoryOutcome> {
-  const outcome = await bounded(deps.clock, HISTORY_TIMEOUT_MS, stop, () =>
-    deps.history.record({
-      originConversationId: record.originConversationId,
-      destination: record.replyToConversationId ?? record.originConversationId,
-      deliveryKey: deliveryKey(record.continuationId),
-      text: record.synthesizedText ?? "",
-      at: new Date(deps.clock.now()).toISOString(),
-    }),
-  );
-  if (outcome.kind === "value") return outcome.value;
-  if (outcome.kind === "threw") {
-    deps.logger.warn("history append failed", {
-      continuationId: record.continuationId,
-      error: errorText(outcome.error),
-    });
-  }
-  return {
-    recorded: false,
-    code: outcome.kind === "timed_out" ? "history_record_timeout" : "history_record_failed",
-  };
-}
+import { checkedOutcome } from "./outcome.ts";
+import { deliveryIsBound, recordHistory } from "./settle-delivered.ts";
 
 /** One post of a `ready_to_deliver` or `delivery_retry` record: counted durably before it begins, never guessed after. */
 export function createDeliveryJob(deps: ContinuationDeps, ledger: Ledger, owner: string) {
@@ -69,6 +25,7 @@ export function createDeliveryJob(deps: ContinuationDeps, ledger: Ledger, owner:
       return;
     }
     if (await destinationBlocks(record, deps, ledger)) return;
+    if (stop.aborted) return;
     const begun = await ledger.apply(id, { kind: "begin_delivery", owner });
     if (!begun.ok) return;
 
@@ -85,7 +42,7 @@ export function createDeliveryJob(deps: ContinuationDeps, ledger: Ledger, owner:
         // `deliveryStartedAt` is on disk: the next start finds an unknown outcome and asks the channel for a proof.
         return;
       case "value":
-        await settleOutcome(begun.value, outcome.value, stop);
+        await settleOutcome(begun.value, checkedOutcome(outcome.value), stop);
         return;
       case "timed_out":
         await ledger.apply(id, {
@@ -95,7 +52,7 @@ export function createDeliveryJob(deps: ContinuationDeps, ledger: Ledger, owner:
         });
         return;
       case "threw":
-        logger.warn("delivery threw", { continuationId: id, error: errorText(outcome.error) });
+        logger.warn("delivery threw", { continuationId: id, error: errorName(outcome.error) });
         await ledger.apply(id, {
           kind: "lose_delivery",
           code: "delivery_threw",
@@ -109,6 +66,8 @@ export function createDeliveryJob(deps: ContinuationDeps, ledger: Ledger, owner:
     switch (outcome.kind) {
       case "delivered": {
         const history = await recordHistory(deps, record, stop);
+        // Stopped between post and receipt: as after a crash, the next start asks the channel for a proof.
+        if (history === "stopped") return;
         await ledger.apply(id, {
           kind: "confirm_delivery",
           parts: outcome.parts,

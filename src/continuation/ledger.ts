@@ -1,7 +1,8 @@
 import type { Command } from "../core/continuation-commands.ts";
 import { transition } from "../core/continuation-transition.ts";
-import { ok, type Result, refuse } from "../core/errors.ts";
-import type { Clock } from "../core/ports/platform.ts";
+import { errorText, ok, type Result, refuse, StoreError } from "../core/errors.ts";
+import { SECOND_MS } from "../core/limits.ts";
+import type { Clock, Logger } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
 import type { ContinuationRecord } from "../core/record.ts";
 
@@ -10,23 +11,37 @@ import type { ContinuationRecord } from "../core/record.ts";
  *
  * I1. No await between load and commit, so a decision is always made on the newest state.
  * I2. An answer that rests on a head not yet durable (a replay, a refusal) waits for that commit.
- * I3. After `close` nothing is changed any more.
+ * I3. After `close` nothing is changed any more. Callers from outside and running jobs have a ledger each, so that
+ *     the jobs can still finish when the callers are refused.
  */
 export interface Ledger {
   apply(continuationId: string, command: Command): Promise<Result<ContinuationRecord>>;
-  /** Decides the same kind of command for several records and commits them together; refused ones are left out. */
+  /**
+   * Decides the same kind of command for several records and commits them together. Refused ones are left out, and
+   * one that can't be stored is logged and left as it is: damage to one record never stops the others.
+   */
   applyAll(
-    records: readonly ContinuationRecord[],
+    continuationIds: readonly string[],
     command: (record: ContinuationRecord) => Command,
   ): Promise<void>;
   close(): void;
   readonly closed: boolean;
 }
 
-export function createLedger(store: ContinuationStore, clock: Clock): Ledger {
+export function createLedger(store: ContinuationStore, clock: Clock, logger: Logger): Ledger {
   let closed = false;
-  const stopping = () =>
-    refuse("service_stopping", "The host is stopping; repeat the request after its restart.", 1000);
+
+  /** What the command makes of each record, by head; also what a refusal has to make durable. */
+  const decided = (ids: readonly string[], command: (record: ContinuationRecord) => Command) => {
+    const puts: ContinuationRecord[] = [];
+    for (const id of ids) {
+      const record = store.head.get(id);
+      if (record === undefined) continue;
+      const decision = transition(record, command(record), clock.now());
+      if (decision.kind !== "unchanged" && decision.record !== undefined) puts.push(decision.record);
+    }
+    return puts;
+  };
 
   return {
     async apply(continuationId, command) {
@@ -44,14 +59,28 @@ export function createLedger(store: ContinuationStore, clock: Clock): Ledger {
       return ok(decision.record);
     },
 
-    async applyAll(records, command) {
+    async applyAll(ids, command) {
       if (closed) return;
-      const puts: ContinuationRecord[] = [];
-      for (const record of records) {
-        const decision = transition(record, command(record), clock.now());
-        if (decision.kind === "changed") puts.push(decision.record);
+      const puts = decided(ids, command);
+      if (puts.length === 0) return;
+      const commits: Promise<void>[] = [];
+      try {
+        commits.push(store.commit({ puts }));
+      } catch (error) {
+        if (!isTooLarge(error)) throw error;
+        for (const record of puts) {
+          try {
+            commits.push(store.commit({ puts: [record] }));
+          } catch (fault) {
+            if (!isTooLarge(fault)) throw fault;
+            logger.error("a continuation can't be changed", {
+              continuationId: record.continuationId,
+              error: errorText(fault),
+            });
+          }
+        }
       }
-      if (puts.length > 0) await store.commit({ puts });
+      await Promise.all(commits);
     },
 
     close() {
@@ -61,4 +90,13 @@ export function createLedger(store: ContinuationStore, clock: Clock): Ledger {
       return closed;
     },
   };
+}
+
+/** The refusal of everything that comes after the stop has begun. */
+export function stopping() {
+  return refuse("service_stopping", "The host is stopping; repeat the request after its restart.", SECOND_MS);
+}
+
+function isTooLarge(error: unknown): boolean {
+  return error instanceof StoreError && error.code === "record_too_large";
 }

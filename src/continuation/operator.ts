@@ -3,19 +3,18 @@ import { CURSOR_MAX_CHARS } from "../core/limits.ts";
 import { type ContinuationRecord, type ContinuationState, dateText, stateSchema } from "../core/record.ts";
 import type { ContinuationStatus } from "../core/wire.ts";
 import type { OperatorActions } from "./api.ts";
-import { recordHistory } from "./delivery-job.ts";
 import type { ContinuationDeps } from "./deps.ts";
-import type { Ledger } from "./ledger.ts";
+import { type Ledger, stopping } from "./ledger.ts";
+import type { Decider } from "./settle-delivered.ts";
 import { detailOf, healthOf, statusOf } from "./status.ts";
 
 /** What an operator may see and do. None of it accepts a destination, and none of it prints a payload or a text. */
 export function createOperatorActions(
   deps: ContinuationDeps,
   ledger: Ledger,
-  stop: AbortSignal,
+  decider: Decider,
 ): OperatorActions {
   const { store, clock, limits } = deps;
-  const resolving = new Set<string>();
 
   const asStatus = (result: Result<ContinuationRecord>): Result<ContinuationStatus> =>
     result.ok ? ok(statusOf(result.value)) : result;
@@ -63,7 +62,9 @@ export function createOperatorActions(
 
     async retry(continuationId, options) {
       return asStatus(
-        await ledger.apply(continuationId, { kind: "retry", allowUnknown: options.allowUnknown === true }),
+        await decider.exclusively(continuationId, () =>
+          ledger.apply(continuationId, { kind: "retry", allowUnknown: options.allowUnknown === true }),
+        ),
       );
     },
 
@@ -71,40 +72,28 @@ export function createOperatorActions(
       return asStatus(await ledger.apply(continuationId, { kind: "cancel" }));
     },
 
-    async resolve(continuationId, resolution) {
-      if (resolving.has(continuationId)) {
-        return refuse("resolution_in_progress", "Another resolution of this continuation is under way.");
-      }
-      if (resolution.deliveryId !== undefined && resolution.kind !== "delivered") {
+    async resolve(continuationId, { kind, deliveryId }) {
+      if (deliveryId !== undefined && kind !== "delivered") {
         return refuse("invalid_resolution", "deliveryId belongs to kind delivered only.");
       }
-      const record = store.durable.get(continuationId);
-      if (record === undefined) return refuse("not_found", "No such continuation.");
-      if (resolution.kind === "not_delivered") {
-        return asStatus(await ledger.apply(continuationId, { kind: "resolve_not_delivered" }));
-      }
-      if (resolution.kind === "dead_lettered") {
-        return asStatus(await ledger.apply(continuationId, { kind: "resolve_dead_lettered" }));
-      }
-      if (record.state !== "delivery_unknown") {
-        return refuse(
-          "not_delivery_unknown",
-          `Only delivery_unknown can be resolved; the state is ${record.state}.`,
-        );
-      }
-      resolving.add(continuationId);
-      try {
-        const history = await recordHistory(deps, record, stop);
-        return asStatus(
-          await ledger.apply(continuationId, {
-            kind: "resolve_delivered",
-            ...(resolution.deliveryId === undefined ? {} : { deliveryId: resolution.deliveryId }),
-            history,
-          }),
-        );
-      } finally {
-        resolving.delete(continuationId);
-      }
+      return asStatus(
+        await decider.exclusively(continuationId, async () => {
+          if (kind === "not_delivered")
+            return ledger.apply(continuationId, { kind: "resolve_not_delivered" });
+          if (kind === "dead_lettered")
+            return ledger.apply(continuationId, { kind: "resolve_dead_lettered" });
+          if (ledger.closed) return stopping();
+          const record = store.durable.get(continuationId);
+          if (record === undefined) return refuse("not_found", "No such continuation.");
+          if (record.state !== "delivery_unknown") {
+            return refuse(
+              "not_delivery_unknown",
+              `Only delivery_unknown can be resolved; the state is ${record.state}.`,
+            );
+          }
+          return decider.delivered(record, deliveryId === undefined ? {} : { deliveryId });
+        }),
+      );
     },
   };
 }

@@ -1,40 +1,55 @@
 import { deliveryKey } from "../core/derive.ts";
-import { errorText } from "../core/errors.ts";
-import type { ContinuationRecord } from "../core/record.ts";
+import { errorName, errorText } from "../core/errors.ts";
 import { bounded } from "./bounded.ts";
-import { deliveryIsBound, recordHistory } from "./delivery-job.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import type { Ledger } from "./ledger.ts";
+import { type Decider, deliveryIsBound } from "./settle-delivered.ts";
 
 /**
- * Asks the channel whether the post of a `delivery_unknown` record happened. A proof settles it, with its evidence
- * in the receipt; anything else leaves it unknown for the operator. Never posts.
+ * Asks the channel what became of the posts of `delivery_unknown` records, at start-up: no post of a dead process
+ * can still be under way then. A proof settles the record, with its evidence in the receipt; a channel that can prove
+ * that nothing was posted makes it deliverable again; anything else leaves it unknown for the operator.
  */
-export function createProver(deps: ContinuationDeps, ledger: Ledger) {
-  const { clock, limits, logger } = deps;
+export function createProver(deps: ContinuationDeps, ledger: Ledger, decider: Decider, stop: AbortSignal) {
+  const { store, clock, limits, logger } = deps;
 
-  return async (record: ContinuationRecord, stop: AbortSignal): Promise<boolean> => {
-    const id = record.continuationId;
-    const destination = record.replyToConversationId;
-    // An altered record must not steer where a text is looked for or which text is put into history.
-    if (destination === undefined || !deliveryIsBound(deps.store.secret, record)) return false;
+  const prove = async (continuationId: string): Promise<void> => {
+    const record = store.durable.get(continuationId);
+    const destination = record?.replyToConversationId;
+    // An altered record must not steer where a text is looked for.
+    if (record === undefined || destination === undefined || !deliveryIsBound(store.secret, record)) return;
+    const since = record.deliveryStartedAt ?? record.updatedAt;
     const found = await bounded(clock, limits.deliveryTimeoutMs, stop, (signal) =>
-      deps.delivery.find(destination, deliveryKey(id), record.deliveryStartedAt ?? record.updatedAt, signal),
+      deps.delivery.find(destination, deliveryKey(continuationId), since, signal),
     );
     if (found.kind === "threw") {
-      logger.warn("delivery look-up failed", { continuationId: id, error: errorText(found.error) });
+      logger.warn("delivery look-up failed", { continuationId, error: errorName(found.error) });
     }
-    if (found.kind !== "value" || found.value.kind !== "delivered") return false;
-    const { parts, channelId, evidence } = found.value;
-    const history = await recordHistory(deps, record, stop);
-    const deliveryId = parts.at(-1)?.id;
-    const resolved = await ledger.apply(id, {
-      kind: "resolve_delivered",
-      ...(deliveryId === undefined ? {} : { deliveryId }),
-      ...(channelId === undefined ? {} : { channelId }),
-      history,
-      proof: { by: "channel", evidence },
+    if (found.kind !== "value" || found.value.kind === "unknown") return;
+    const proof = found.value;
+    await decider.exclusively(continuationId, () => {
+      if (proof.kind === "absent") return ledger.apply(continuationId, { kind: "resolve_not_delivered" });
+      const deliveryId = proof.parts.at(-1)?.id;
+      return decider.delivered(record, {
+        ...(deliveryId === undefined ? {} : { deliveryId }),
+        ...(proof.channelId === undefined ? {} : { channelId: proof.channelId }),
+        proof: { by: "channel", evidence: proof.evidence },
+      });
     });
-    return resolved.ok;
+  };
+
+  /** Proves what it can, at most `maxConcurrent` look-ups at a time. Never rejects. */
+  return async (): Promise<void> => {
+    const ids = store.durable.inStates(["delivery_unknown"]).map((record) => record.continuationId);
+    const lanes = Array.from({ length: Math.min(limits.maxConcurrent, ids.length) }, async () => {
+      for (let id = ids.shift(); id !== undefined && !stop.aborted; id = ids.shift()) {
+        try {
+          await prove(id);
+        } catch (error) {
+          logger.error("a proof could not be stored", { continuationId: id, error: errorText(error) });
+        }
+      }
+    });
+    await Promise.all(lanes);
   };
 }

@@ -8,6 +8,7 @@ import { createLedger } from "./ledger.ts";
 import { createOperatorActions } from "./operator.ts";
 import { createProver } from "./proof.ts";
 import { createResultEntry } from "./results.ts";
+import { createDecider } from "./settle-delivered.ts";
 import { createIssuer, createOriginSettlement } from "./settlement.ts";
 import { createSynthesisJob } from "./synthesis-job.ts";
 import { createWorker } from "./worker.ts";
@@ -25,58 +26,57 @@ export function createContinuationService(options: ContinuationServiceOptions): 
   const { store, clock, logger } = options;
   const owner = options.ids.uuid();
   const stop = new AbortController();
-  const ledger = createLedger(store, clock);
-  const desk = createClaimDesk(options, ledger);
-  const origins = createOriginSettlement(options, ledger);
-  const synthesize = createSynthesisJob(options, ledger, owner);
-  const deliver = createDeliveryJob(options, ledger, owner);
-  const prove = createProver(options, ledger);
+  // What comes from outside is refused as soon as the stop begins; jobs and settlements may still finish.
+  const outside = createLedger(store, clock, logger);
+  const inside = createLedger(store, clock, logger);
+  const decider = createDecider(options, outside, stop.signal);
+  const desk = createClaimDesk(options, outside);
+  const origins = createOriginSettlement(options, inside);
+  const synthesize = createSynthesisJob(options, inside, owner);
+  const deliver = createDeliveryJob(options, inside, owner);
+  const prove = createProver(options, outside, decider, stop.signal);
   const worker = createWorker({
     store,
-    ledger,
+    ledger: inside,
     clock,
     logger,
     maxConcurrent: options.limits.maxConcurrent,
-    process: (record, signal) =>
-      record.state === "result_received" ? synthesize(record, signal) : deliver(record, signal),
+    process: (record) =>
+      record.state === "result_received" ? synthesize(record, stop.signal) : deliver(record, stop.signal),
   });
   const expectedOperatorToken = operatorToken(store.secret);
-  let proving: Promise<unknown> = Promise.resolve();
+  let proving: Promise<void> = Promise.resolve();
 
   /** Ends what a dead process left half done. A lease found here has no living owner: the store has one process. */
   const recover = async () => {
-    const interrupted = store.durable.inStates([
-      "synthesizing",
-      "ready_to_deliver",
-      "delivery_retry",
-      "result_received",
-    ]);
-    await ledger.applyAll(interrupted, () => ({ kind: "recover" }));
+    const interrupted = store.durable
+      .inStates(["synthesizing", "ready_to_deliver", "delivery_retry", "result_received"])
+      .map((record) => record.continuationId);
+    await inside.applyAll(interrupted, () => ({ kind: "recover" }));
   };
 
   return {
-    issuer: createIssuer(options, ledger, desk, origins, options.continuationServers),
+    issuer: createIssuer(options, inside, desk, origins, options.continuationServers),
     origins,
     claims: desk,
-    results: createResultEntry(store, ledger),
-    operator: createOperatorActions(options, ledger, stop.signal),
+    results: createResultEntry(store, outside),
+    operator: createOperatorActions(options, outside, decider),
     isOperator: (token) => equalTokens(token, expectedOperatorToken),
 
     async startWorker() {
       await recover();
-      proving = Promise.all(
-        store.durable.inStates(["delivery_unknown"]).map((record) => prove(record, stop.signal)),
-      ).catch(() => undefined);
+      proving = prove();
       worker.start();
     },
 
     processDue: (limit) => worker.processDue(limit),
 
     async stop() {
+      outside.close();
+      await worker.stop(() => stop.abort());
       stop.abort();
-      await worker.stop();
       await proving;
-      ledger.close();
+      inside.close();
     },
   };
 }

@@ -4,7 +4,7 @@ import {
   originContextBindingMac,
   originContextFingerprint,
 } from "../core/derive.ts";
-import { ok, refuse } from "../core/errors.ts";
+import { ok } from "../core/errors.ts";
 import type { RunClaims, RunClaimsIssuer, RunOrigin } from "../core/ports/run-claims.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
 import type { ClaimCapability } from "../core/ports/tools.ts";
@@ -12,7 +12,7 @@ import type { ContinuationRecord } from "../core/record.ts";
 import type { OriginSettlement } from "./api.ts";
 import type { ClaimDesk, OpenCapability } from "./claims.ts";
 import type { ContinuationDeps } from "./deps.ts";
-import type { Ledger } from "./ledger.ts";
+import { type Ledger, stopping } from "./ledger.ts";
 
 /** Settles origin groups: what the issuer does at the end of a turn, and the host at start-up. */
 export function createOriginSettlement(deps: ContinuationDeps, ledger: Ledger): OriginSettlement {
@@ -36,9 +36,13 @@ export function createOriginSettlement(deps: ContinuationDeps, ledger: Ledger): 
       return activated.length;
     },
     async abandon(group) {
-      await ledger.applyAll(pendingMembers(store, group), () => ({ kind: "abandon_origin" }));
+      await ledger.applyAll(idsOf(pendingMembers(store, group)), () => ({ kind: "abandon_origin" }));
     },
   };
+}
+
+function idsOf(records: readonly ContinuationRecord[]): string[] {
+  return records.map((record) => record.continuationId);
 }
 
 function pendingMembers(store: ContinuationStore, group: OriginGroup): ContinuationRecord[] {
@@ -92,7 +96,7 @@ export function createIssuer(
           if (!stored.ok) return stored;
           const { ref, release } = stored.value;
           try {
-            await ledger.applyAll(pending(), (record) => ({
+            await ledger.applyAll(idsOf(pending()), (record) => ({
               kind: "bind_snapshot",
               ref,
               fingerprint: originContextFingerprint(record.claimFingerprint, ref.digest),
@@ -101,7 +105,7 @@ export function createIssuer(
           } finally {
             release();
           }
-          if (ledger.closed) return refuse("service_stopping", "The host is stopping.");
+          if (ledger.closed) return stopping();
           return ok({ snapshotDigest: ref.digest, historyBoundary: group.historyBoundary });
         },
 

@@ -1,11 +1,12 @@
 import { deliveryBindingMac, originBindingIsAuthentic } from "../core/derive.ts";
-import { errorText } from "../core/errors.ts";
+import { errorName } from "../core/errors.ts";
 import { isJsonObject, type JsonValue } from "../core/json.ts";
 import { SYNTHESIS_TEXT_MAX_CHARS } from "../core/limits.ts";
 import type { SynthesisRequest } from "../core/ports/synthesis.ts";
 import type { ContinuationRecord } from "../core/record.ts";
 import { bounded } from "./bounded.ts";
 import type { ContinuationDeps } from "./deps.ts";
+import { destinationBlocks } from "./destination.ts";
 import type { Ledger } from "./ledger.ts";
 
 /** The fixed answer when the origin context can't be restored (seed-000, Synthesis and delivery). */
@@ -35,11 +36,7 @@ export function createSynthesisJob(deps: ContinuationDeps, ledger: Ledger, owner
   return async (record: ContinuationRecord, stop: AbortSignal): Promise<void> => {
     const id = record.continuationId;
     if (record.originContextState === "pending") {
-      await ledger.apply(id, {
-        kind: "defer",
-        code: "origin_context_pending",
-        reason: "The origin turn has not committed its pinned context yet.",
-      });
+      await ledger.apply(id, { kind: "await_origin" });
       return;
     }
     if (record.originContextDigest !== undefined && record.originContextState !== "abandoned") {
@@ -74,6 +71,7 @@ export function createSynthesisJob(deps: ContinuationDeps, ledger: Ledger, owner
     }
     if (record.mode !== "capture" && (await destinationBlocks(record, deps, ledger))) return;
 
+    if (stop.aborted) return;
     const begun = await ledger.apply(id, { kind: "begin_synthesis", owner });
     if (!begun.ok) return;
     const request: Omit<SynthesisRequest, "signal"> = {
@@ -116,7 +114,7 @@ export function createSynthesisJob(deps: ContinuationDeps, ledger: Ledger, owner
         return;
       }
       case "threw":
-        logger.warn("synthesis failed", { continuationId: id, error: errorText(outcome.error) });
+        logger.warn("synthesis failed", { continuationId: id, error: errorName(outcome.error) });
         await ledger.apply(id, {
           kind: "fail_synthesis",
           code: "synthesis_failed",
@@ -165,44 +163,5 @@ export function createSynthesisJob(deps: ContinuationDeps, ledger: Ledger, owner
     return matches
       ? { ok: true, context: { policy: "pinned", snapshot } }
       : { ok: false, code: "origin_context_missing_or_corrupt" };
-  }
-}
-
-/**
- * Readiness and allowlist of the destination, before the model and before a post: a channel that is not running
- * defers, at no attempt; one that can never serve it ends the continuation, with no fallback to another route.
- * Resolves with true when the record was dealt with.
- */
-export async function destinationBlocks(
-  record: ContinuationRecord,
-  deps: Pick<ContinuationDeps, "delivery">,
-  ledger: Ledger,
-): Promise<boolean> {
-  const destination = record.replyToConversationId;
-  if (destination === undefined) {
-    await ledger.apply(record.continuationId, {
-      kind: "reject",
-      code: "missing_delivery_binding",
-      reason: "The record has no reply destination.",
-    });
-    return true;
-  }
-  switch (deps.delivery.supports(destination)) {
-    case "supported":
-      return false;
-    case "not_running":
-      await ledger.apply(record.continuationId, {
-        kind: "defer",
-        code: "destination_channel_unavailable",
-        reason: "The channel of the destination is not running.",
-      });
-      return true;
-    case "never":
-      await ledger.apply(record.continuationId, {
-        kind: "reject",
-        code: "destination_not_allowed",
-        reason: "No channel of this host may deliver to the destination.",
-      });
-      return true;
   }
 }

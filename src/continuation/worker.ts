@@ -1,8 +1,8 @@
 import { errorText } from "../core/errors.ts";
-import { STOP_TIMEOUT_MS } from "../core/limits.ts";
+import { DEFERRAL_BASE_MS, DEFERRAL_CAP_MS, STOP_TIMEOUT_MS } from "../core/limits.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
-import type { ContinuationRecord } from "../core/record.ts";
+import { type ContinuationRecord, isTerminal } from "../core/record.ts";
 import type { Ledger } from "./ledger.ts";
 
 /**
@@ -11,14 +11,15 @@ import type { Ledger } from "./ledger.ts";
  * I1. At most `maxConcurrent` records at once, oldest `updatedAt` first, each at most once at a time.
  * I2. It wakes on durable changes and on the next due time or deadline; nothing is polled.
  * I3. A record that is being worked on here is neither expired nor picked again; its job sees to its deadline.
+ * I4. A job that changed nothing is parked: whatever went wrong, it is not picked again at once, unless its record
+ *     changes. With a poisoned store nothing is picked at all.
  */
 export interface Worker {
   start(): void;
-  /** Starts what is due now and waits until it has ended. For hosts and tests that drive time themselves. */
+  /** Works on at most `limit` due records and waits for them; resolves with how many. 0 once it stops. */
   processDue(limit: number): Promise<number>;
-  /** Starts nothing new and waits for running work; after the stop time-out it is signalled to stop. */
-  stop(): Promise<void>;
-  isWorkingOn(continuationId: string): boolean;
+  /** Starts nothing new and waits for running work; `interrupt` is called when the stop time-out has passed. */
+  stop(interrupt: () => void): Promise<void>;
 }
 
 interface WorkerDeps {
@@ -27,60 +28,90 @@ interface WorkerDeps {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly maxConcurrent: number;
-  readonly process: (record: ContinuationRecord, stop: AbortSignal) => Promise<void>;
+  readonly process: (record: ContinuationRecord) => Promise<void>;
 }
 
-const OVERDUE_BATCH = 100;
+interface Parked {
+  readonly untilMs: number;
+  readonly times: number;
+}
+
+const OVERDUE_BATCH = 256;
 
 export function createWorker(deps: WorkerDeps): Worker {
   const { store, ledger, clock, logger } = deps;
   const running = new Map<string, Promise<void>>();
-  const stopSignal = new AbortController();
+  const parked = new Map<string, Parked>();
   let started = false;
   let stopping = false;
   let ticking = false;
   let again = false;
   let cancelTimer: () => void = () => {};
-  let unsubscribe: () => void = () => {};
+  const unsubscribe = store.onDurable((changed) => {
+    for (const id of changed) parked.delete(id);
+    wake();
+  });
 
   const launch = (record: ContinuationRecord): Promise<void> => {
+    const id = record.continuationId;
     const job = deps
-      .process(record, stopSignal.signal)
+      .process(record)
       .catch((error: unknown) => {
-        logger.error("continuation work failed", {
-          continuationId: record.continuationId,
-          error: errorText(error),
-        });
+        logger.error("continuation work failed", { continuationId: id, error: errorText(error) });
       })
       .finally(() => {
-        running.delete(record.continuationId);
+        running.delete(id);
+        // Durable is read only now: a commit under way at the start may have changed it.
+        if (store.durable.get(id) === record) park(id);
         wake();
       });
-    running.set(record.continuationId, job);
+    running.set(id, job);
     return job;
   };
 
-  const pick = (limit: number): ContinuationRecord[] =>
-    store.durable
-      .due(clock.now(), limit + running.size)
-      .filter((record) => !running.has(record.continuationId))
-      .slice(0, limit);
+  const park = (id: string) => {
+    const times = (parked.get(id)?.times ?? 0) + 1;
+    const delayMs = Math.min(DEFERRAL_CAP_MS, DEFERRAL_BASE_MS * 2 ** Math.min(times - 1, 20));
+    parked.set(id, { untilMs: clock.now() + delayMs, times });
+  };
+
+  const isParked = (id: string) => (parked.get(id)?.untilMs ?? 0) > clock.now();
+
+  const pick = (limit: number): ContinuationRecord[] => {
+    const now = clock.now();
+    return store.durable
+      .due(now, limit + running.size + parked.size)
+      .filter(
+        ({ continuationId, deadline }) =>
+          !running.has(continuationId) && !isParked(continuationId) && now < Date.parse(deadline),
+      )
+      .slice(0, Math.max(0, limit));
+  };
 
   const expireOverdue = async () => {
-    for (const record of store.durable.overdue(clock.now(), OVERDUE_BATCH + running.size)) {
-      if (!running.has(record.continuationId)) await ledger.apply(record.continuationId, { kind: "expire" });
+    for (;;) {
+      const overdue = store.durable.overdue(clock.now(), OVERDUE_BATCH + running.size + parked.size);
+      const ids = overdue
+        .map((record) => record.continuationId)
+        .filter((id) => !running.has(id) && !isParked(id));
+      if (ids.length === 0) return;
+      await ledger.applyAll(ids, () => ({ kind: "expire" }));
+      // One that can't be expired must not hold the others up for ever.
+      for (const id of ids) {
+        const record = store.durable.get(id);
+        if (record !== undefined && !isTerminal(record)) park(id);
+      }
     }
   };
 
   const schedule = () => {
     cancelTimer();
     const now = clock.now();
-    const times = [store.durable.nextDueAt(), store.durable.nextDeadlineAt()];
-    // What is already past is running or waits for a slot: the end of a job wakes us.
-    const future = times.filter((time): time is number => time !== undefined && time > now);
-    if (future.length > 0) {
-      cancelTimer = clock.timer(Math.min(...future) - now, wake);
-    }
+    // What is already past is running, parked or waits for a slot; the end of a job wakes us.
+    const times = [store.durable.nextDueAt(now), store.durable.nextDeadlineAt(now)];
+    for (const { untilMs } of parked.values()) times.push(untilMs);
+    const next = Math.min(...times.map((time) => time ?? Number.POSITIVE_INFINITY));
+    if (next !== Number.POSITIVE_INFINITY) cancelTimer = clock.timer(Math.max(1, next - now), wake);
   };
 
   const tick = async () => {
@@ -92,6 +123,7 @@ export function createWorker(deps: WorkerDeps): Worker {
     try {
       do {
         again = false;
+        if (store.fault() !== undefined) return;
         await expireOverdue();
         if (stopping) return;
         for (const record of pick(deps.maxConcurrent - running.size)) void launch(record);
@@ -111,27 +143,26 @@ export function createWorker(deps: WorkerDeps): Worker {
   return {
     start() {
       started = true;
-      unsubscribe = store.onDurable(wake);
       wake();
     },
 
     async processDue(limit) {
+      if (stopping || store.fault() !== undefined) return 0;
       await expireOverdue();
+      if (stopping) return 0;
       const records = pick(Math.min(limit, deps.maxConcurrent - running.size));
       await Promise.all(records.map(launch));
       return records.length;
     },
 
-    async stop() {
+    async stop(interrupt) {
       stopping = true;
       unsubscribe();
       cancelTimer();
       const drained = Promise.all(running.values());
-      const cancel = clock.timer(STOP_TIMEOUT_MS, () => stopSignal.abort());
+      const cancel = clock.timer(STOP_TIMEOUT_MS, interrupt);
       await drained;
       cancel();
     },
-
-    isWorkingOn: (continuationId) => running.has(continuationId),
   };
 }

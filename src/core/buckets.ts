@@ -27,6 +27,17 @@ export function currentConversationId(route: string, session: SessionRollover, n
     : baseConversationId(route);
 }
 
+/** As `currentConversationId`, but a conversation that names its bucket keeps it (host-facts.md §3). */
+export function latestConversationId(
+  conversationId: string,
+  session: SessionRollover,
+  nowMs: number,
+): string {
+  return conversationId.includes("#")
+    ? conversationId
+    : currentConversationId(conversationId, session, nowMs);
+}
+
 function dayFormat(timezone: string | undefined): Intl.DateTimeFormat {
   const day = { calendar: "gregory", year: "numeric", month: "2-digit", day: "2-digit" } as const;
   try {

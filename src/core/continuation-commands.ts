@@ -9,6 +9,7 @@ export type Command =
   | { kind: "accept_result"; idempotencyKey: string; payloadHash: string; payload: JsonValue }
   | { kind: "bind_snapshot"; ref: OriginContextRef; fingerprint: string; mac: string }
   | { kind: "abandon_origin" }
+  | { kind: "await_origin" }
   | { kind: "defer"; code: string; reason: string }
   | { kind: "begin_synthesis"; owner: string }
   | { kind: "complete_synthesis"; text: string; bindingMac: string }
@@ -77,6 +78,7 @@ export const MOVES: Readonly<Record<ContinuationState, Moves>> = {
   result_received: {
     bind_snapshot: ["result_received"],
     abandon_origin: ["result_received"],
+    await_origin: ["result_received"],
     defer: ["result_received"],
     begin_synthesis: ["synthesizing"],
     use_fallback: ["ready_to_deliver", "delivered"],

@@ -1,6 +1,14 @@
-import { ERROR_REASON_MAX_CHARS, LEASE_MS, TIMELINE_MAX_ENTRIES } from "./limits.ts";
+import {
+  DEFERRAL_BASE_MS,
+  DEFERRAL_CAP_MS,
+  ERROR_REASON_MAX_CHARS,
+  LEASE_MS,
+  RECORD_MAX_BYTES,
+  RECORD_RESERVE_BYTES,
+  TIMELINE_MAX_ENTRIES,
+} from "./limits.ts";
 import type { HistoryOutcome } from "./ports/delivery.ts";
-import type { ContinuationRecord, Receipt } from "./record.ts";
+import { type ContinuationRecord, type Receipt, recordFileBytes } from "./record.ts";
 import { settleRecord } from "./retention.ts";
 
 /** The ends and edits that the transitions are made of. Only `continuation-transition.ts` imports this. */
@@ -106,4 +114,61 @@ export function edit(
   if (what === undefined) return next;
   const entry = code === undefined ? { at, what } : { at, what, code };
   return { ...next, timeline: [...(record.timeline ?? []), entry].slice(-TIMELINE_MAX_ENTRIES) };
+}
+
+/** The record with its next attempt put off: 1 s doubling to 5 min. */
+export function postponed(
+  record: ContinuationRecord,
+  nowMs: number,
+  error: { code: string; reason: string },
+) {
+  const at = new Date(nowMs).toISOString();
+  const delayMs = backoff(record.synthesisDeferrals, DEFERRAL_BASE_MS, DEFERRAL_CAP_MS);
+  return edit(record, at, {
+    synthesisDeferrals: record.synthesisDeferrals + 1,
+    nextAttemptAt: new Date(nowMs + delayMs).toISOString(),
+    lastError: lastError(error, at),
+  });
+}
+
+/** Stores the text with its destination binding; capture ends here, other modes become deliverable. */
+export function withText(
+  record: ContinuationRecord,
+  command: { text: string; bindingMac: string },
+  at: string,
+  patch: Partial<ContinuationRecord>,
+  what: string,
+): ContinuationRecord {
+  const ready = edit(
+    record,
+    at,
+    {
+      ...patch,
+      state: "ready_to_deliver",
+      synthesizedText: command.text,
+      deliveryBindingMac: command.bindingMac,
+      ...(record.mode === "notify_if_actionable" ? { actionable: true } : {}),
+      ...NO_LEASE,
+      nextAttemptAt: at,
+    },
+    what,
+  );
+  return record.mode === "capture" ? deliver(ready, at, { kind: "captured", deliveredAt: at }) : ready;
+}
+
+/**
+ * Keeps a record with a text within 2 MiB, with room for its receipt: the payload has done its work by then and goes
+ * (store-format.md §10). A record of an older runtime may be near the limit without one; then its timeline goes too.
+ */
+export function fitted(record: ContinuationRecord): ContinuationRecord {
+  if (record.synthesizedText === undefined && record.state !== "delivery_unknown") return record;
+  if (fits(record)) return record;
+  const { resultPayload: _payload, ...withoutPayload } = record;
+  if (fits(withoutPayload)) return withoutPayload;
+  const { timeline: _timeline, ...least } = withoutPayload;
+  return least;
+}
+
+function fits(record: ContinuationRecord): boolean {
+  return recordFileBytes(record) <= RECORD_MAX_BYTES - RECORD_RESERVE_BYTES;
 }

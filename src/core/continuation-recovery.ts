@@ -94,6 +94,8 @@ export function retry(record: ContinuationRecord, allowUnknown: boolean, nowMs: 
       {
         state: hasText ? "ready_to_deliver" : "result_received",
         deliveryStartedAt: undefined,
+        // An operator's retry is a fresh budget; what was tried before stands in the timeline.
+        ...(record.lastError?.code === "delivery_attempts_exhausted" ? { deliveryAttempts: 0 } : {}),
         compactedAt: undefined,
         nextAttemptAt: at,
         lastError: undefined,

@@ -12,19 +12,20 @@ import {
   deadLetter,
   deliver,
   edit,
+  fitted,
   historyFields,
   lastError,
   lease,
   loseDelivery,
   NO_LEASE,
   optional,
+  postponed,
   settle,
+  withText,
 } from "./continuation-edits.ts";
 import { expire, inFlight, OPERATOR_DEAD_LETTERED, recover, retry } from "./continuation-recovery.ts";
 import { assert, BugError } from "./errors.ts";
 import {
-  DEFERRAL_BASE_MS,
-  DEFERRAL_CAP_MS,
   DELIVERY_BACKOFF_BASE_MS,
   DELIVERY_BACKOFF_CAP_MS,
   DELIVERY_MAX_ATTEMPTS,
@@ -46,12 +47,13 @@ import { type ContinuationRecord, recordFileBytes } from "./record.ts";
 /** Decides one command at `nowMs`. Pure: the caller commits what comes out. */
 export function transition(record: ContinuationRecord, command: Command, nowMs: number): Decision {
   const decision = decide(record, command, nowMs);
-  const next = decision.kind === "changed" ? decision.record : undefined;
-  if (next !== undefined) {
-    const legal = MOVES[record.state][command.kind];
-    assert(legal?.includes(next.state), `${record.state} × ${command.kind} must not lead to ${next.state}`);
-  }
-  return decision;
+  if (decision.kind !== "changed") return decision;
+  const legal = MOVES[record.state][command.kind];
+  assert(
+    legal?.includes(decision.record.state),
+    `${record.state} × ${command.kind} must not lead to ${decision.record.state}`,
+  );
+  return { kind: "changed", record: fitted(decision.record) };
 }
 
 function decide(record: ContinuationRecord, command: Command, nowMs: number): Decision {
@@ -61,6 +63,12 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
   if (command.kind === "recover" && MOVES[record.state].recover === undefined)
     return { kind: "unchanged", record };
   if (MOVES[record.state][command.kind] === undefined) return refusedByTable(record, command.kind);
+  if (STARTS_WORK.has(command.kind)) {
+    const expired = expire(record, nowMs);
+    if (expired.kind === "changed") {
+      return { ...refused("continuation_expired", "The deadline has passed."), record: expired.record };
+    }
+  }
 
   switch (command.kind) {
     case "bind_snapshot":
@@ -81,16 +89,17 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
       );
     case "abandon_origin":
       return abandonOrigin(record, at);
-    case "defer": {
-      const delayMs = backoff(record.synthesisDeferrals, DEFERRAL_BASE_MS, DEFERRAL_CAP_MS);
+    case "await_origin":
+      // Decided on an older version: the origin was settled meanwhile, and the record is due already.
+      if (record.originContextState !== "pending") return leaseLost();
       return changed(
-        edit(record, at, {
-          synthesisDeferrals: record.synthesisDeferrals + 1,
-          nextAttemptAt: new Date(nowMs + delayMs).toISOString(),
-          lastError: lastError(command, at),
+        postponed(record, nowMs, {
+          code: "origin_context_pending",
+          reason: "The origin turn has not committed its pinned context yet.",
         }),
       );
-    }
+    case "defer":
+      return changed(postponed(record, nowMs, command));
     case "begin_synthesis":
       return changed(
         edit(
@@ -224,6 +233,12 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
         }),
       );
     case "resolve_not_delivered":
+      if (nowMs >= Date.parse(record.deadline)) {
+        return refused(
+          "continuation_expired",
+          "The deadline has passed; delivering again would expire at once. Resolve it as dead-lettered instead.",
+        );
+      }
       return changed(
         edit(
           record,
@@ -245,6 +260,15 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
       throw new BugError(`unknown command ${String(command satisfies never)}`);
   }
 }
+
+/** Commands that begin or finish work: past the deadline they expire the record instead. */
+const STARTS_WORK: ReadonlySet<CommandKind> = new Set<CommandKind>([
+  "begin_synthesis",
+  "use_fallback",
+  "finish_silent",
+  "suppress",
+  "begin_delivery",
+]);
 
 function acceptResult(
   record: ContinuationRecord,
@@ -313,35 +337,6 @@ function abandonOrigin(record: ContinuationRecord, at: string): Decision {
       "origin_abandoned",
     ),
   );
-}
-
-/** Stores the text with its destination binding; capture ends here, other modes become deliverable. */
-function withText(
-  record: ContinuationRecord,
-  command: { text: string; bindingMac: string },
-  at: string,
-  patch: Partial<ContinuationRecord>,
-  what: string,
-): ContinuationRecord {
-  const ready = edit(
-    record,
-    at,
-    {
-      ...patch,
-      state: "ready_to_deliver",
-      synthesizedText: command.text,
-      deliveryBindingMac: command.bindingMac,
-      ...(record.mode === "notify_if_actionable" ? { actionable: true } : {}),
-      ...NO_LEASE,
-      nextAttemptAt: at,
-    },
-    what,
-  );
-  if (record.mode === "capture") return deliver(ready, at, { kind: "captured", deliveredAt: at });
-  // Payload and text together may pass 2 MiB; the payload has done its work (store-format.md §10).
-  return recordFileBytes(ready) > RECORD_MAX_BYTES - RECORD_RESERVE_BYTES
-    ? edit(ready, at, { resultPayload: undefined })
-    : ready;
 }
 
 function refusedByTable(record: ContinuationRecord, command: CommandKind): Decision {

@@ -219,6 +219,12 @@ export function unwrap<T>(result: Result<T>, Domain: new (code: ErrorCode, messa
   throw new Domain(result.refusal.code, result.refusal.message);
 }
 
+/** What may be logged of an error from outside (a channel, a model): its code or class, never its words. */
+export function errorName(error: unknown): string {
+  if (error instanceof AppError) return error.code;
+  return error instanceof Error ? error.name : typeof error;
+}
+
 /** The text of an unknown thrown value, for a log line or a stored reason of ours. */
 export function errorText(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

@@ -50,7 +50,6 @@ export const DELIVERY_BACKOFF_BASE_MS = 1 * SECOND_MS;
 export const DELIVERY_BACKOFF_CAP_MS = 1 * HOUR_MS;
 export const DELIVERY_MAX_ATTEMPTS = 20;
 export const SYNTHESIS_TEXT_MAX_CHARS = 200_000;
-export const PREFLIGHT_TIMEOUT_MS = 30 * SECOND_MS;
 export const STOP_TIMEOUT_MS = 10 * SECOND_MS;
 
 // Turns (host-facts.md §3)

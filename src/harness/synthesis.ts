@@ -13,6 +13,8 @@ export interface SynthesisDeps {
   readonly ids: Ids;
   /** Identity text of the agent. */
   readonly systemPrompt: string;
+  /** Where a conversation without a bucket continues now (daily rollover). */
+  readonly currentConversation: (conversationId: string) => string;
 }
 
 /** Random bytes in the delimiter of one request. */
@@ -30,14 +32,20 @@ const MODE_LINES: Record<SynthesisRequest["mode"], string> = {
  * latest bounded history. Commits nothing. Tool calls that a model makes all the same are ignored. Rejects as the
  * model does, or with the signal's reason.
  */
-export function createSynthesis({ model, turns, ids, systemPrompt }: SynthesisDeps): Synthesis {
+export function createSynthesis({
+  model,
+  turns,
+  ids,
+  systemPrompt,
+  currentConversation,
+}: SynthesisDeps): Synthesis {
   return {
     async synthesize({ conversationId, mode, payload, context, signal }) {
       signal.throwIfAborted();
       const history =
         context.policy === "pinned"
           ? context.snapshot.messages
-          : await turns.history(conversationId, HISTORY_MAX_MESSAGES);
+          : await turns.history(currentConversation(conversationId), HISTORY_MAX_MESSAGES);
       const { tag, block } = frameUntrusted("task-result", ids.token(DELIMITER_BYTES), payload);
       const prompt = [
         "The asynchronous task that belongs to this conversation has finished: complete it for the original conversation.",

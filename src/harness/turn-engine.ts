@@ -112,8 +112,9 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
       });
       if (!admitted.ok) return admitted;
       const { turn, replayed } = admitted.value;
-      if (!replayed) {
-        publish(baseId, { type: "turn", turnId: turn.turnId, status: "queued" });
+      if (!replayed) publish(baseId, { type: "turn", turnId: turn.turnId, status: "queued" });
+      // A replay too: its first admission may have been durable without an answer, and then nobody queued it.
+      if (turn.status === "queued") {
         if (phase === "running") enqueue(turn);
         else early.push(turn);
       }

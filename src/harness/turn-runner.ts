@@ -1,6 +1,6 @@
 import { baseConversationId } from "../core/derive.ts";
 import { errorText, TurnError } from "../core/errors.ts";
-import { HISTORY_MAX_MESSAGES } from "../core/limits.ts";
+import { HISTORY_MAX_MESSAGES, STOP_TIMEOUT_MS } from "../core/limits.ts";
 import type { TurnEngine } from "../core/ports/channel.ts";
 import type { RunClaims, RunClaimsIssuer } from "../core/ports/run-claims.ts";
 import type { ToolHost, ToolSession } from "../core/ports/tools.ts";
@@ -111,11 +111,16 @@ export async function runTurn(deps: RunnerDeps, turn: Turn, control: TurnControl
     }
   }
 
+  /** A client that never closes must hold up neither the turn nor the stop. */
   async function closeTools(session: ToolSession): Promise<void> {
+    const late = Promise.withResolvers<void>();
+    const cancel = clock.timer(STOP_TIMEOUT_MS, late.resolve);
     try {
-      await session.close();
+      await Promise.race([session.close(), late.promise]);
     } catch (error) {
       logger.warn("closing the tools of a run failed", { turnId, error: errorText(error) });
+    } finally {
+      cancel();
     }
   }
 

@@ -3,6 +3,13 @@ import { errorText } from "../core/errors.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import type { TurnStore } from "../core/ports/turns.ts";
 
+export interface ReconcileDeps {
+  readonly origins: OriginSettlement;
+  readonly turns: TurnStore;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
 /**
  * The start-up decision on claims that a crash left pending (DESIGN.md, The idea in one picture).
  *
@@ -11,13 +18,8 @@ import type { TurnStore } from "../core/ports/turns.ts";
  * I2. An outbox row is closed only when no pending member of its group is left.
  * I3. An unreadable ledger decides nothing: the claims stay pending, and the error is reported.
  */
-export async function reconcileOrigins(deps: {
-  origins: OriginSettlement;
-  turns: TurnStore;
-  clock: Clock;
-  logger: Logger;
-}): Promise<void> {
-  const { origins, turns, clock, logger } = deps;
+export async function reconcileOrigins(deps: ReconcileDeps): Promise<void> {
+  const { origins, turns, logger } = deps;
   for (const group of origins.pending()) {
     try {
       const verdict = await turns.verdict(group.originRunId);
@@ -29,12 +31,20 @@ export async function reconcileOrigins(deps: {
       // What is still pending was not part of the commit, or its run never committed.
       await origins.abandon(group);
     } catch (error) {
-      logger.error("claims stay pending because their origin run can't be read", {
+      logger.error("claims stay pending because their origin run could not be settled", {
         originRunId: group.originRunId,
         error: errorText(error),
       });
     }
   }
+  try {
+    await closeSettled(deps);
+  } catch (error) {
+    logger.error("activations stay open because the ledger can't be read", { error: errorText(error) });
+  }
+}
+
+async function closeSettled({ origins, turns, clock }: ReconcileDeps): Promise<void> {
   const stillPending = new Set(origins.pending().map((group) => group.originRunId));
   for (const row of await turns.openActivations()) {
     if (stillPending.has(row.originRunId)) continue;

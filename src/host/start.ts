@@ -5,7 +5,7 @@ import { createTerminalChannel, type TerminalChannel } from "../channels/termina
 import type { LoadedConfig } from "../config/load.ts";
 import type { ContinuationService } from "../continuation/api.ts";
 import { createContinuationService } from "../continuation/service.ts";
-import type { SessionRollover } from "../core/buckets.ts";
+import { latestConversationId, type SessionRollover } from "../core/buckets.ts";
 import { errorText } from "../core/errors.ts";
 import { THREAD_QUEUE_MAX } from "../core/limits.ts";
 import type { Clock, FileSystem, Ids, Logger } from "../core/ports/platform.ts";
@@ -155,7 +155,13 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
         detachedServices: tokensOf(config, detachedServices),
         continuationServers: config.tools.continuationServers,
         baseUrl: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
-        synthesis: createSynthesis({ model, turns, systemPrompt, ids }),
+        synthesis: createSynthesis({
+          model,
+          turns,
+          systemPrompt,
+          ids,
+          currentConversation: (id) => latestConversationId(id, session, clock.now()),
+        }),
         delivery: createDelivery({ channels, logger }),
         history: createDeliveredHistory({ turns, session, clock, logger, publish }),
       });

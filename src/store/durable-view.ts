@@ -44,6 +44,9 @@ const WORKABLE: ReadonlySet<ContinuationState> = new Set<ContinuationState>([
   "delivery_retry",
 ]);
 
+/** Sorts after the id of any record. */
+const AFTER_EVERY_ID = "\uffff";
+
 const ms = (date: string | undefined) => (date === undefined ? 0 : Date.parse(date));
 const readyAt = (record: ContinuationRecord) => Math.max(ms(record.nextAttemptAt), ms(record.leaseUntil));
 const workKey = (record: ContinuationRecord): TimeKey => ({
@@ -54,7 +57,9 @@ const deadlineKey = (record: ContinuationRecord): TimeKey => ({
   at: ms(record.deadline),
   id: record.continuationId,
 });
-const isWorkable = (record: ContinuationRecord) => WORKABLE.has(record.state);
+/** A begun post whose outcome is not stored is nobody's to repeat: its job, or the next start, decides. */
+const isWorkable = (record: ContinuationRecord) =>
+  WORKABLE.has(record.state) && record.deliveryStartedAt === undefined;
 const holdsCapture = (record: ContinuationRecord) =>
   isSettled(record) && record.mode === "capture" && record.synthesizedText !== undefined;
 
@@ -176,12 +181,11 @@ export function createDurableView(
       }
       return oldest;
     },
-    nextDueAt() {
-      const first = ready.first();
-      const record = first === undefined ? undefined : records.get(first.continuationId);
-      return record === undefined ? waiting.first()?.at : readyAt(record);
+    nextDueAt(afterMs) {
+      promote(afterMs);
+      return waiting.first()?.at;
     },
-    nextDeadlineAt: () => deadlines.first()?.at,
+    nextDeadlineAt: (afterMs) => deadlines.from({ at: afterMs, id: AFTER_EVERY_ID }).next().value?.at,
     overdue(nowMs, limit) {
       const ids: string[] = [];
       for (const key of deadlines.from()) {

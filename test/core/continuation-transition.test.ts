@@ -20,6 +20,7 @@ const SAMPLES: Record<CommandKind, Command> = {
   accept_result: { kind: "accept_result", idempotencyKey: "key", payloadHash: "b".repeat(64), payload: 1 },
   bind_snapshot: { kind: "bind_snapshot", ref: REF, fingerprint: "e".repeat(64), mac: "c".repeat(64) },
   abandon_origin: { kind: "abandon_origin" },
+  await_origin: { kind: "await_origin" },
   defer: { kind: "defer", ...WHY },
   begin_synthesis: { kind: "begin_synthesis", owner: "me" },
   complete_synthesis: { kind: "complete_synthesis", text: "text", bindingMac: "c".repeat(64) },

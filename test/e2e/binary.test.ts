@@ -164,7 +164,7 @@ describe("a service written with curl alone", () => {
       await folder.serve({ env: { OPS_TOKEN: token } });
       const base = `http://127.0.0.1:${folder.ports.continuations}/v1/continuations`;
       const deadline = inAnHour();
-    const claim = (bearer: string) =>
+      const claim = (bearer: string) =>
         curl(
           "-X",
           "POST",

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import fc from "fast-check";
+import { latestConversationId } from "../../src/core/buckets.ts";
 import type { JsonValue } from "../../src/core/json.ts";
 import type { ModelRequest } from "../../src/core/ports/model.ts";
 import type { SynthesisRequest } from "../../src/core/ports/synthesis.ts";
@@ -50,6 +51,7 @@ function synthesis(model = createScriptedModel([says("the answer")])) {
     turns: rig.store,
     ids: createFakeIds("synthesis"),
     systemPrompt: "You are a test agent.",
+    currentConversation: (id: string) => latestConversationId(id, { rollover: "none" }, 0),
   };
   return { model, synthesize: createSynthesis(deps).synthesize };
 }

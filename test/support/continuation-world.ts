@@ -224,3 +224,8 @@ export async function commitRun(world: World, claims: ReturnType<World["run"]>, 
   if (!bound.ok) throw new Error(`finalize refused: ${bound.refusal.code}`);
   await claims.activate(bound.value.snapshotDigest);
 }
+
+/** Lets everything that needs no clock go on: a few turns of the event loop. */
+export async function idle(turns = 10): Promise<void> {
+  for (let turn = 0; turn < turns; turn += 1) await new Promise<void>((resolve) => setImmediate(resolve));
+}

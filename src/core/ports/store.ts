@@ -40,16 +40,16 @@ export interface RecordView {
 export interface DurableView extends RecordView {
   /**
    * Work that may start at `nowMs`: `result_received`, `ready_to_deliver` and `delivery_retry` whose
-   * `nextAttemptAt` has passed and which no live lease holds; oldest `updatedAt` first, at most `limit`.
+   * `nextAttemptAt` has passed, which no live lease holds and whose post has not begun; oldest `updatedAt` first, at most `limit`.
    */
   due(nowMs: number, limit: number): ContinuationRecord[];
   /** How many records `due` would give without a limit. */
   dueCount(nowMs: number): number;
   /** Oldest `createdAt` of the non-terminal records. */
   oldestActiveAt(): string | undefined;
-  /** When the next piece of work becomes due, or the next deadline of a non-terminal record passes; undefined for never. */
-  nextDueAt(): number | undefined;
-  nextDeadlineAt(): number | undefined;
+  /** The next time after `afterMs` at which work becomes due, or a deadline passes; undefined for never. */
+  nextDueAt(afterMs: number): number | undefined;
+  nextDeadlineAt(afterMs: number): number | undefined;
   /** Non-terminal records whose deadline is at or before `nowMs`, at most `limit`. */
   overdue(nowMs: number, limit: number): ContinuationRecord[];
   /** Every record in one of the given states (start-up recovery, `owed`). */

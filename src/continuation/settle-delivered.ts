@@ -1,0 +1,96 @@
+import { deliveryBindingMac, deliveryKey, originBindingIsAuthentic } from "../core/derive.ts";
+import { equalDigests } from "../core/digest.ts";
+import { errorName, type Result, refuse } from "../core/errors.ts";
+import { SECOND_MS } from "../core/limits.ts";
+import type { HistoryOutcome } from "../core/ports/delivery.ts";
+import type { ContinuationRecord } from "../core/record.ts";
+import { bounded } from "./bounded.ts";
+import type { ContinuationDeps } from "./deps.ts";
+import { type Ledger, stopping } from "./ledger.ts";
+
+/**
+ * How an unknown delivery is decided, by an operator or by the channel's proof: history first, then the receipt.
+ *
+ * I1. One decision at a time for each continuation: a retry can't post while a proof is being written down.
+ * I2. A text is appended only where it was bound to go (store-format.md §10).
+ * I3. A stop in the middle decides nothing; the next start finds the record as it was.
+ */
+export interface Decider {
+  /** Runs a decision of one continuation; `resolution_in_progress` while another is under way. */
+  exclusively(
+    continuationId: string,
+    decide: () => Promise<Result<ContinuationRecord>>,
+  ): Promise<Result<ContinuationRecord>>;
+  /** Records history and then the receipt of a `delivery_unknown` record. Call it inside `exclusively`. */
+  delivered(
+    record: ContinuationRecord,
+    receipt: { deliveryId?: string; channelId?: string; proof?: { by: string; evidence: string } },
+  ): Promise<Result<ContinuationRecord>>;
+}
+
+const HISTORY_TIMEOUT_MS = 30 * SECOND_MS;
+
+export function createDecider(deps: ContinuationDeps, ledger: Ledger, stop: AbortSignal): Decider {
+  const deciding = new Set<string>();
+  return {
+    async exclusively(continuationId, decide) {
+      if (deciding.has(continuationId)) {
+        return refuse("resolution_in_progress", "Another decision on this continuation is under way.");
+      }
+      deciding.add(continuationId);
+      try {
+        return await decide();
+      } finally {
+        deciding.delete(continuationId);
+      }
+    },
+    async delivered(record, receipt) {
+      const history = await recordHistory(deps, record, stop);
+      if (history === "stopped") return stopping();
+      return ledger.apply(record.continuationId, { kind: "resolve_delivered", ...receipt, history });
+    },
+  };
+}
+
+/**
+ * Whether text and destination are still the ones that were bound when the text was stored (store-format.md §10).
+ * A record of an older runtime has no delivery MAC: then the snapshot binding decides where its reference is left.
+ */
+export function deliveryIsBound(secret: Uint8Array, record: ContinuationRecord): boolean {
+  if (record.deliveryBindingMac !== undefined) {
+    const expected = deliveryBindingMac(secret, record, record.synthesizedText ?? "");
+    return equalDigests(record.deliveryBindingMac, expected);
+  }
+  return record.originContextRef === undefined || originBindingIsAuthentic(secret, record);
+}
+
+/** Appends a delivered answer to history. A failure is reported in the receipt and never repeats the post. */
+export async function recordHistory(
+  deps: Pick<ContinuationDeps, "clock" | "history" | "logger" | "store">,
+  record: ContinuationRecord,
+  stop: AbortSignal,
+): Promise<HistoryOutcome | "stopped"> {
+  const { continuationId } = record;
+  if (!deliveryIsBound(deps.store.secret, record))
+    return { recorded: false, code: "delivery_binding_invalid" };
+  const outcome = await bounded(deps.clock, HISTORY_TIMEOUT_MS, stop, () =>
+    deps.history.record({
+      originConversationId: record.originConversationId,
+      destination: record.replyToConversationId ?? record.originConversationId,
+      deliveryKey: deliveryKey(continuationId),
+      text: record.synthesizedText ?? "",
+      at: new Date(deps.clock.now()).toISOString(),
+    }),
+  );
+  switch (outcome.kind) {
+    case "value":
+      return outcome.value;
+    case "stopped":
+      return "stopped";
+    case "timed_out":
+      return { recorded: false, code: "history_record_timeout" };
+    case "threw":
+      deps.logger.warn("history append failed", { continuationId, error: errorName(outcome.error) });
+      return { recorded: false, code: "history_record_failed" };
+  }
+}
