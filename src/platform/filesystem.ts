@@ -63,6 +63,7 @@ function statOf(stats: BigIntStats): FileStat {
 }
 
 function pathOf(step: FileStep): string {
+  if (step.op === "syncFiles") return step.folder;
   return step.op === "rename" ? step.to : step.path;
 }
 
@@ -104,6 +105,9 @@ async function perform(step: FileStep): Promise<void> {
       }
       return;
     }
+    case "syncFiles":
+      for (const path of step.paths) await perform({ op: "sync", path, label: step.label });
+      return;
     case "rename":
       return rename(step.from, step.to);
     case "unlink":
@@ -150,6 +154,9 @@ function performSync(step: FileStep): void {
       }
       return;
     }
+    case "syncFiles":
+      for (const path of step.paths) performSync({ op: "sync", path, label: step.label });
+      return;
     case "rename":
       renameSync(step.from, step.to);
       return;

@@ -1,9 +1,9 @@
 import { expect, test } from "bun:test";
 import { recordFileBytes } from "../../src/core/record.ts";
 import { reconcileOrigins } from "../../src/host/reconcile.ts";
+import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { claimThrough, createWorld, idle, snapshotOf, tokenOf } from "../support/continuation-world.ts";
 import { createGate } from "../support/harness-fakes.ts";
-import { createMemoryFileSystem } from "../support/memory-filesystem.ts";
 import { silentLogger } from "../support/silent-logger.ts";
 
 /** Races and accidents between the worker, settlement, operators, proofs and the stop. Each was a bug once. */

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { FileFault, type FileStep, type FileSystem } from "../../src/core/ports/platform.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
-import { createMemoryFileSystem } from "../support/memory-filesystem.ts";
+import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 
 /** One suite for the real filesystem and for the one in memory, so that tests on the latter mean something. */
 

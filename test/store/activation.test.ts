@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import type { ContinuationStore } from "../../src/core/ports/store.ts";
 import type { ContinuationRecord } from "../../src/core/record.ts";
-import { createMemoryFileSystem } from "../support/memory-filesystem.ts";
+import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import {
   claim,
   GROUP,

@@ -2,10 +2,10 @@ import { describe, expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
+import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { checkContinuationStore } from "../../src/store/check.ts";
 // @ts-expect-error: plain JavaScript beside the fixtures, used as it is
 import { materialize } from "../fixtures/materialize.mjs";
-import { createMemoryFileSystem } from "../support/memory-filesystem.ts";
 import { claim, openStore, recordsOf, STATE_DIR, withFolder } from "../support/store-harness.ts";
 
 describe("the check", () => {

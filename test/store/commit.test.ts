@@ -2,8 +2,8 @@ import { describe, expect, test } from "bun:test";
 import { fileJson } from "../../src/core/json.ts";
 import { RECORD_MAX_BYTES } from "../../src/core/limits.ts";
 import { claimIdentity, recordFileName } from "../../src/core/record.ts";
+import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
-import { createMemoryFileSystem } from "../support/memory-filesystem.ts";
 import { NOW_MS, recordIn } from "../support/records.ts";
 import { claim, openStore, recordsOf, STATE_DIR } from "../support/store-harness.ts";
 

@@ -6,7 +6,7 @@ import {
   createMemoryFileSystem,
   type MemoryFileSystem,
   type Survival,
-} from "../support/memory-filesystem.ts";
+} from "../../src/platform/memory-filesystem.ts";
 import {
   claim,
   GROUP,

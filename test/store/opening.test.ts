@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { fileJson } from "../../src/core/json.ts";
 import { recordFileName } from "../../src/core/record.ts";
 import { GUARD_CONTENT } from "../../src/core/store-files.ts";
-import { createMemoryFileSystem, type MemoryFileSystem } from "../support/memory-filesystem.ts";
+import { createMemoryFileSystem, type MemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { claim, openStore, recordsOf, STATE_DIR } from "../support/store-harness.ts";
 
 const path = (name: string) => `${STATE_DIR}/${name}`;

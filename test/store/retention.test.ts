@@ -1,8 +1,8 @@
 import { describe, expect, test } from "bun:test";
 import { isSettled, isTerminal, STATES } from "../../src/core/record.ts";
 import { settleRecord } from "../../src/core/retention.ts";
+import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
-import { createMemoryFileSystem } from "../support/memory-filesystem.ts";
 import { claimedRecord, NOW, NOW_MS, recordIn } from "../support/records.ts";
 import { claim, openStore, recordsOf } from "../support/store-harness.ts";
 

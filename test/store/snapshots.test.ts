@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { SNAPSHOTS_TOTAL_MAX_BYTES } from "../../src/core/limits.ts";
 import { snapshotJson } from "../../src/core/snapshot.ts";
-import { createMemoryFileSystem } from "../support/memory-filesystem.ts";
+import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { claim, member, openStore, STATE_DIR, snapshotOf } from "../support/store-harness.ts";
 
 const FOLDER = `${STATE_DIR}/origin-context-v1`;

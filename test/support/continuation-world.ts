@@ -18,10 +18,10 @@ import type { ContinuationStore } from "../../src/core/ports/store.ts";
 import type { SynthesisRequest } from "../../src/core/ports/synthesis.ts";
 import { buildSnapshot } from "../../src/core/snapshot.ts";
 import type { ClaimAnswer } from "../../src/core/wire.ts";
+import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { openContinuationStore } from "../../src/store/open.ts";
 import { createFakeClock, type FakeClock } from "./fake-clock.ts";
 import { createFakeIds } from "./fake-ids.ts";
-import { createMemoryFileSystem } from "./memory-filesystem.ts";
 import { silentLogger } from "./silent-logger.ts";
 
 /** The real service over the real store, with the disk, the clock, the model and the channel in the test's hands. */

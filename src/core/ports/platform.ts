@@ -49,6 +49,8 @@ export interface ReadHandle {
 /**
  * One primitive step of a durable change. `label` names the step for logs, counters and fault tests.
  * - `write`: create `path` exclusively with `mode`, write `data`; with `sync`, fsync the file before it is closed.
+ * - `syncFiles`: make the data of files that were written without `sync` durable, all of them; one call to the
+ *   system may do for many.
  * - `syncDir`: fsync the folder, which makes the names in it durable.
  * - `unlink`: a missing file is an error unless `missingOk`.
  * - `mkdir`: an existing folder is an error unless `existsOk`.
@@ -56,6 +58,7 @@ export interface ReadHandle {
 export type FileStep =
   | { op: "write"; path: string; data: string | Uint8Array; mode: number; sync: boolean; label: string }
   | { op: "sync"; path: string; label: string }
+  | { op: "syncFiles"; folder: string; paths: readonly string[]; label: string }
   | { op: "rename"; from: string; to: string; label: string }
   | { op: "unlink"; path: string; missingOk: boolean; label: string }
   | { op: "mkdir"; path: string; mode: number; existsOk: boolean; label: string }

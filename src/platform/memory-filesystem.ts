@@ -5,7 +5,7 @@ import {
   type FileStep,
   type FileSystem,
   type ReadHandle,
-} from "../../src/core/ports/platform.ts";
+} from "../core/ports/platform.ts";
 
 /**
  * A filesystem in memory that counts what is done to it, fails where a test says, and knows what a power cut may
@@ -205,6 +205,16 @@ export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFi
         if (file?.kind !== "file") fail(operation, "ENOENT");
         counts.fsyncs += 1;
         syncFile(file);
+        return;
+      }
+      case "syncFiles": {
+        const operation = begin("sync", step.folder, label);
+        counts.fsyncs += 1;
+        for (const path of step.paths) {
+          const file = find(path);
+          if (file?.kind !== "file") fail(operation, "ENOENT");
+          syncFile(file);
+        }
         return;
       }
       case "syncDir": {
