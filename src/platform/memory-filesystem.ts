@@ -6,6 +6,17 @@ import {
   type FileSystem,
   type ReadHandle,
 } from "../core/ports/platform.ts";
+import {
+  applyNames,
+  type FileNode,
+  type FolderNode,
+  type Node,
+  newFolder,
+  nextInode,
+  type Survival,
+  survivor,
+  type Unsynced,
+} from "./memory-disk.ts";
 
 /**
  * A filesystem in memory that counts what is done to it, fails where a test says, and knows what a power cut may
@@ -16,36 +27,6 @@ import {
  * folder is. `afterPowerCut` builds the disk that is left when any choice of them survives.
  */
 
-interface FileNode {
-  readonly kind: "file";
-  readonly inode: bigint;
-  mode: number;
-  data: Uint8Array;
-  /** What a power cut leaves when nothing unsynced survives. */
-  syncedData: Uint8Array;
-  touched: number;
-}
-interface FolderNode {
-  readonly kind: "directory";
-  readonly inode: bigint;
-  mode: number;
-  readonly names: Map<string, Node>;
-  readonly syncedNames: Map<string, Node>;
-  touched: number;
-}
-type Node = FileNode | FolderNode;
-
-/** Something that a power cut now may take back. */
-export type Unsynced =
-  | { readonly kind: "data"; readonly path: string; readonly label: string; readonly file: FileNode }
-  | {
-      readonly kind: "names";
-      readonly path: string;
-      readonly label: string;
-      readonly folder: FolderNode;
-      readonly changes: readonly (readonly [name: string, node: Node | undefined])[];
-    };
-
 export type OperationKind = "create" | "data" | "sync" | "rename" | "unlink" | "mkdir" | "chmod" | "syncDir";
 
 export interface Operation {
@@ -53,9 +34,6 @@ export interface Operation {
   readonly path: string;
   readonly label: string;
 }
-
-/** Whether an unsynced change survives; `torn` keeps half of a file's data. */
-export type Survival = (change: Unsynced, index: number) => boolean | "torn";
 
 export interface Counts {
   operations: number;
@@ -88,20 +66,6 @@ export interface MemoryFileSystem extends FileSystem {
   /** Takes a file or folder away, durably; not counted. */
   erase(path: string): void;
 }
-
-let inodes = 0n;
-const nextInode = () => {
-  inodes += 1n;
-  return inodes;
-};
-const newFolder = (mode = 0o700): FolderNode => ({
-  kind: "directory",
-  inode: nextInode(),
-  mode,
-  names: new Map(),
-  syncedNames: new Map(),
-  touched: 0,
-});
 
 export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFileSystem {
   const counts: Counts = { operations: 0, fsyncs: 0, renames: 0, unlinks: 0, bytes: 0 };
@@ -391,54 +355,4 @@ export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFi
       folder.syncedNames.delete(partsOf(path).at(-1) ?? "");
     },
   };
-}
-
-function applyNames(
-  names: Map<string, Node>,
-  changes: readonly (readonly [string, Node | undefined])[],
-): void {
-  for (const [name, node] of changes) {
-    if (node === undefined) names.delete(name);
-    else names.set(name, node);
-  }
-}
-
-/** A deep copy of what is durable, with the surviving changes applied in their order; all of it durable. */
-function survivor(
-  root: FolderNode,
-  outcomes: readonly (readonly [Unsynced, boolean | "torn"])[],
-): FolderNode {
-  const copies = new Map<Node, Node>();
-  const copy = (node: Node): Node => {
-    const known = copies.get(node);
-    if (known !== undefined) return known;
-    if (node.kind === "file") {
-      let data = node.syncedData;
-      for (const [change, outcome] of outcomes) {
-        if (change.kind !== "data" || change.file !== node) continue;
-        if (outcome === true) data = node.data;
-        if (outcome === "torn") data = node.data.slice(0, Math.floor(node.data.length / 2));
-      }
-      const file: FileNode = { ...node, data, syncedData: data };
-      copies.set(node, file);
-      return file;
-    }
-    const folder = newFolder(node.mode);
-    copies.set(node, folder);
-    const names = new Map(node.syncedNames);
-    for (const [change, outcome] of outcomes) {
-      if (change.kind === "names" && change.folder === node && outcome !== false) {
-        applyNames(names, change.changes);
-      }
-    }
-    for (const [name, child] of names) {
-      const next = copy(child);
-      folder.names.set(name, next);
-      folder.syncedNames.set(name, next);
-    }
-    return folder;
-  };
-  const result = copy(root);
-  if (result.kind !== "directory") throw new Error("the root is a folder");
-  return result;
 }

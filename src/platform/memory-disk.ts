@@ -1,0 +1,101 @@
+/**
+ * The nodes of the in-memory disk, and what a power cut leaves of them: the data of a file that is not synced, and
+ * each change of names whose folder is not synced, may be kept or lost independently.
+ */
+
+export interface FileNode {
+  readonly kind: "file";
+  readonly inode: bigint;
+  mode: number;
+  data: Uint8Array;
+  /** What a power cut leaves when nothing unsynced survives. */
+  syncedData: Uint8Array;
+  touched: number;
+}
+export interface FolderNode {
+  readonly kind: "directory";
+  readonly inode: bigint;
+  mode: number;
+  readonly names: Map<string, Node>;
+  readonly syncedNames: Map<string, Node>;
+  touched: number;
+}
+export type Node = FileNode | FolderNode;
+
+/** Something that a power cut now may take back. */
+export type Unsynced =
+  | { readonly kind: "data"; readonly path: string; readonly label: string; readonly file: FileNode }
+  | {
+      readonly kind: "names";
+      readonly path: string;
+      readonly label: string;
+      readonly folder: FolderNode;
+      readonly changes: readonly (readonly [name: string, node: Node | undefined])[];
+    };
+
+/** Whether an unsynced change survives; `torn` keeps half of a file's data. */
+export type Survival = (change: Unsynced, index: number) => boolean | "torn";
+
+let inodes = 0n;
+export const nextInode = () => {
+  inodes += 1n;
+  return inodes;
+};
+export const newFolder = (mode = 0o700): FolderNode => ({
+  kind: "directory",
+  inode: nextInode(),
+  mode,
+  names: new Map(),
+  syncedNames: new Map(),
+  touched: 0,
+});
+
+export function applyNames(
+  names: Map<string, Node>,
+  changes: readonly (readonly [string, Node | undefined])[],
+): void {
+  for (const [name, node] of changes) {
+    if (node === undefined) names.delete(name);
+    else names.set(name, node);
+  }
+}
+
+/** A deep copy of what is durable, with the surviving changes applied in their order; all of it durable. */
+export function survivor(
+  root: FolderNode,
+  outcomes: readonly (readonly [Unsynced, boolean | "torn"])[],
+): FolderNode {
+  const copies = new Map<Node, Node>();
+  const copy = (node: Node): Node => {
+    const known = copies.get(node);
+    if (known !== undefined) return known;
+    if (node.kind === "file") {
+      let data = node.syncedData;
+      for (const [change, outcome] of outcomes) {
+        if (change.kind !== "data" || change.file !== node) continue;
+        if (outcome === true) data = node.data;
+        if (outcome === "torn") data = node.data.slice(0, Math.floor(node.data.length / 2));
+      }
+      const file: FileNode = { ...node, data, syncedData: data };
+      copies.set(node, file);
+      return file;
+    }
+    const folder = newFolder(node.mode);
+    copies.set(node, folder);
+    const names = new Map(node.syncedNames);
+    for (const [change, outcome] of outcomes) {
+      if (change.kind === "names" && change.folder === node && outcome !== false) {
+        applyNames(names, change.changes);
+      }
+    }
+    for (const [name, child] of names) {
+      const next = copy(child);
+      folder.names.set(name, next);
+      folder.syncedNames.set(name, next);
+    }
+    return folder;
+  };
+  const result = copy(root);
+  if (result.kind !== "directory") throw new Error("the root is a folder");
+  return result;
+}
