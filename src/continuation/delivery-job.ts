@@ -1,3 +1,4 @@
+import { checkedOutcome } from "../core/delivery-outcome.ts";
 import { deliveryKey } from "../core/derive.ts";
 import { errorName } from "../core/errors.ts";
 import type { DeliveryOutcome } from "../core/ports/delivery.ts";
@@ -6,7 +7,6 @@ import { bounded } from "./bounded.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import { destinationBlocks } from "./destination.ts";
 import type { Ledger } from "./ledger.ts";
-import { checkedOutcome } from "./outcome.ts";
 import { deliveryIsBound, recordHistory } from "./settle-delivered.ts";
 
 /** One post of a `ready_to_deliver` or `delivery_retry` record: counted durably before it begins, never guessed after. */

@@ -122,7 +122,8 @@ export function createSynthesisJob(deps: ContinuationDeps, ledger: Ledger, owner
         });
         return;
       case "value": {
-        const text = outcome.value.trim();
+        // A lone surrogate has no UTF-8: history would hold another text than the one that is bound.
+        const text = outcome.value.toWellFormed().trim();
         if (text === "" || text.length > SYNTHESIS_TEXT_MAX_CHARS) {
           await ledger.apply(id, {
             kind: "fail_synthesis",

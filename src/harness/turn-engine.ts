@@ -105,7 +105,8 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
         conversationId: input.conversationId,
         baseId,
         thread: input.thread ?? "main",
-        text: input.text,
+        // A lone surrogate has no UTF-8: the stored text would differ from the one that a retry brings.
+        text: input.text.toWellFormed(),
         replyTo: input.replyTo,
         now: now(),
         maxQueued: limits.queue,

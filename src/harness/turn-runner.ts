@@ -63,7 +63,7 @@ export async function runTurn(deps: RunnerDeps, turn: Turn, control: TurnControl
   }
 
   async function answer(run: Run, runClaims: RunClaims): Promise<Message> {
-    const text = await work(run, runClaims);
+    const text = (await work(run, runClaims)).toWellFormed();
     await runClaims.release();
     if (text.trim() === "") throw new TurnFailure("empty_response", "The model gave an empty answer.");
     return commitAnswer(deps, {
@@ -83,8 +83,13 @@ export async function runTurn(deps: RunnerDeps, turn: Turn, control: TurnControl
     const history = await turns.history(conversationId, HISTORY_MAX_MESSAGES, run.originRunId);
     const session = await openTools(run.runId, capabilities);
     try {
-      for (const { server, code } of session.warnings) {
-        logger.warn("a tool server is missing in this run", { runId: run.runId, server, code });
+      for (const { server, code, message } of session.warnings) {
+        logger.warn("a tool server is missing in this run", {
+          runId: run.runId,
+          server,
+          code,
+          reason: message,
+        });
       }
       return await runSteps(deps, {
         runId: run.runId,

@@ -97,6 +97,7 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
         },
         cwd: config.runtime.workspace,
         baseEnv: options.env ?? {},
+        withheldEnv: config.continuations?.detachedServices.map(({ tokenEnv }) => tokenEnv) ?? [],
         clock,
         logger,
       }),

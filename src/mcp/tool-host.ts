@@ -17,6 +17,8 @@ export interface ToolHostOptions {
   readonly cwd: string;
   /** The environment that stdio servers inherit. */
   readonly baseEnv: Readonly<Record<string, string | undefined>>;
+  /** Variables of `baseEnv` that only selected servers inherit: tokens of detached services are authority too. */
+  readonly withheldEnv: readonly string[];
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -31,6 +33,8 @@ export interface ToolHostOptions {
 export function createToolHost(options: ToolHostOptions): ToolHost {
   const { servers, cwd, baseEnv, clock, logger } = options;
   const selected = new Set(options.continuationServers);
+  const withheld = new Set(options.withheldEnv);
+  const publicEnv = Object.fromEntries(Object.entries(baseEnv).filter(([name]) => !withheld.has(name)));
   const live = new Set<() => Promise<void>>();
   let closed = false;
 
@@ -57,7 +61,7 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
         server,
         spec,
         grant: selected.has(server) ? (request.capabilities.get(server) ?? "empty") : "unselected",
-        baseEnv,
+        baseEnv: selected.has(server) ? baseEnv : publicEnv,
         cwd,
         timeouts: options.requestTimeouts,
         clock,

@@ -240,6 +240,16 @@ describe("delivery", () => {
     });
   });
 
+  test("a text with a lone surrogate is made well-formed before it is bound, so history holds the same", async () => {
+    const world = await createWorld();
+    world.script.synthesize = async () => "broken \ud800 text";
+    const answer = await world.claimed();
+    await world.submit(answer);
+    await world.settle();
+    expect(world.posts.map((post) => post.text)).toEqual(["broken \ufffd text"]);
+    expect(world.history.map((entry) => entry.text)).toEqual(["broken \ufffd text"]);
+  });
+
   test("a history failure after the post degrades health and posts nothing again", async () => {
     const world = await createWorld();
     world.script.record = async () => ({ recorded: false, code: "history_record_failed" });

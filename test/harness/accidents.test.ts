@@ -83,3 +83,19 @@ test("a turn whose admission was durable but never answered runs when the reques
   await engine.stop();
   await rig.remove();
 });
+
+test("a question with a lone surrogate is one turn, however often its request is repeated", async () => {
+  const rig = await createRig();
+  const engine = await rig.engine();
+  const seen = watch(engine);
+  const input = rig.input("broken \ud800 text");
+  const first = await engine.submit(input);
+  if (!first.ok) throw new Error(first.refusal.code);
+  await seen.ended(first.value.turnId);
+  expect(await engine.submit(input)).toEqual({
+    ok: true,
+    value: { turnId: first.value.turnId, replayed: true },
+  });
+  await engine.stop();
+  await rig.remove();
+});

@@ -59,6 +59,21 @@ const reserved = (value: (key: keyof ClaimCapability) => string) => ({
   MONO_AGENT_CONTINUATION_CLAIM_MODE: value("mode"),
 });
 
+test("the token of a detached service is inherited by selected servers only", async () => {
+  const name = "MONO_AGENT_CONTINUATION_OPS_TOKEN";
+  const host = start(
+    { work: script(PROBE), other: script(PROBE) },
+    {
+      continuationServers: ["work"],
+      baseEnv: { ...process.env, [name]: "service-token-canary" },
+      withheldEnv: [name],
+    },
+  );
+  const session = await host.open(sessionRequest());
+  expect((await probe(session)).seen[name]).toBe(sha256Hex("service-token-canary"));
+  expect(Object.keys((await probe(session, "mcp__other__env")).seen)).not.toContain(name);
+});
+
 describe("trusted values over stdio", () => {
   const fakes = {
     ...reserved(() => "configured fake"),

@@ -20,6 +20,7 @@ export function toolHost(servers: Record<string, McpServerSpec>, over: Partial<T
     requestTimeouts: { inactivityMs: 10_000, totalMs: 60_000 },
     cwd: process.cwd(),
     baseEnv: process.env,
+    withheldEnv: [],
     clock: createClock(),
     logger: silentLogger,
     ...over,

@@ -1,14 +1,6 @@
-/** What a channel says of a post. Never guessed from words. */
-export type DeliveryOutcome =
-  | { readonly kind: "delivered"; readonly parts: readonly { id: string }[]; readonly channelId?: string }
-  | {
-      readonly kind: "retryable";
-      readonly code: string;
-      readonly reason: string;
-      readonly retryAfterMs?: number;
-    }
-  | { readonly kind: "permanent"; readonly code: string; readonly reason: string }
-  | { readonly kind: "unknown"; readonly code: string; readonly reason: string };
+import type { DeliveryOutcome } from "../delivery-outcome.ts";
+
+export type { DeliveryOutcome } from "../delivery-outcome.ts";
 
 export interface DeliveryRequest {
   /** Physical route, host-only. */

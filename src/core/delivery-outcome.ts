@@ -1,6 +1,5 @@
 import { z } from "zod";
-import { DAY_MS, FIELD_MAX_CHARS } from "../core/limits.ts";
-import type { DeliveryOutcome } from "../core/ports/delivery.ts";
+import { DAY_MS, FIELD_MAX_CHARS } from "./limits.ts";
 
 /** What a channel says is parsed at the door: nothing malformed may reach a record, whoever wrote the channel. */
 
@@ -11,7 +10,8 @@ const id = z
   .min(1)
   .max(2 * FIELD_MAX_CHARS);
 
-const outcomeSchema: z.ZodType<DeliveryOutcome> = z.discriminatedUnion("kind", [
+/** What a channel says of a post. Never guessed from words. */
+export const deliveryOutcomeSchema = z.discriminatedUnion("kind", [
   z.object({ kind: z.literal("delivered"), parts: z.array(z.object({ id })), channelId: id.optional() }),
   z.object({
     kind: z.literal("retryable"),
@@ -23,9 +23,11 @@ const outcomeSchema: z.ZodType<DeliveryOutcome> = z.discriminatedUnion("kind", [
   z.object({ kind: z.literal("unknown"), code, reason }),
 ]);
 
+export type DeliveryOutcome = z.infer<typeof deliveryOutcomeSchema>;
+
 /** The outcome as it may be stored; one that can't be read is unknown, because the post may have happened. */
 export function checkedOutcome(outcome: unknown): DeliveryOutcome {
-  const parsed = outcomeSchema.safeParse(outcome);
+  const parsed = deliveryOutcomeSchema.safeParse(outcome);
   if (parsed.success) return parsed.data;
   return {
     kind: "unknown",
