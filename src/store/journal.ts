@@ -22,6 +22,12 @@ import { type Entry, transactionText } from "./transaction.ts";
 export const CHECKPOINT_START_BYTES = 256 * KIB;
 /** Carried bytes at which commits wait for the checkpoint. */
 export const CARRY_MAX_BYTES = 1 * MIB;
+/** How much the transaction file carries; the explorer uses small ones, so that little work makes many checkpoints. */
+export interface CarryLimits {
+  readonly startBytes: number;
+  readonly maxBytes: number;
+}
+export const CARRY_LIMITS: CarryLimits = { startBytes: CHECKPOINT_START_BYTES, maxBytes: CARRY_MAX_BYTES };
 /** Room for the frame of the transaction file: keys, generation, date. */
 const FRAME_BYTES = 1 * KIB;
 
@@ -59,12 +65,13 @@ export interface JournalDeps {
   readonly committed: (entries: readonly Entry[]) => void;
   /** Told once, when the store is poisoned. */
   readonly poisoned: (error: StoreError, fault: StoreFault) => void;
+  readonly carryLimits: CarryLimits;
   /** Whether a transaction file is there at the start. */
   readonly transactionExists: boolean;
 }
 
 export function createJournal(deps: JournalDeps): Journal {
-  const { fs, paths, carry } = deps;
+  const { fs, paths, carry, carryLimits } = deps;
   const queue: Waiting[] = [];
   let running = false;
   let transactionExists = deps.transactionExists;
@@ -112,7 +119,7 @@ export function createJournal(deps: JournalDeps): Journal {
     let bytes = carry.bytes;
     for (let next = queue[0]; next !== undefined; next = queue[0]) {
       const alone = next.before !== undefined;
-      if (batch.length > 0 && (alone || bytes + next.bytes > CARRY_MAX_BYTES)) break;
+      if (batch.length > 0 && (alone || bytes + next.bytes > carryLimits.maxBytes)) break;
       bytes += next.bytes;
       batch.push(next);
       queue.shift();
@@ -162,7 +169,7 @@ export function createJournal(deps: JournalDeps): Journal {
         transactionExists = false;
         continue;
       }
-      if (carry.size > 0 && carry.bytes + next.bytes > CARRY_MAX_BYTES) {
+      if (carry.size > 0 && carry.bytes + next.bytes > carryLimits.maxBytes) {
         await drainCarry();
         continue;
       }
@@ -175,7 +182,7 @@ export function createJournal(deps: JournalDeps): Journal {
         return;
       }
       for (const waiting of batch) waiting.resolve();
-      if (carry.bytes > CHECKPOINT_START_BYTES && !carry.checkpointing) {
+      if (carry.bytes > carryLimits.startBytes && !carry.checkpointing) {
         carry.checkpoint().then(wake, poison);
       }
     }

@@ -17,6 +17,7 @@ import { markerProjection, removeMarker } from "./activation.ts";
 import { encodeRecord } from "./codec.ts";
 import { missingGuard } from "./guard.ts";
 import { type Inspection, inspectState } from "./inspect.ts";
+import { CARRY_LIMITS, type CarryLimits } from "./journal.ts";
 import { type StorePaths, storePaths } from "./paths.ts";
 import { secretRefusal, writeSecret } from "./secret.ts";
 import { FOLDER_MODE, inspectFolder } from "./secure.ts";
@@ -39,6 +40,7 @@ export interface OpenOptions {
   readonly retention: RetentionLimits;
   /** Takes process-lifetime ownership by the file at `path`, or throws `store_owned` (ownership.ts). */
   readonly acquireLock: (path: string) => OwnershipLock;
+  readonly carryLimits?: CarryLimits;
 }
 
 /** What opening will change, decided before anything is. */
@@ -82,6 +84,7 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
       lock,
       secret,
       inspection,
+      carryLimits: options.carryLimits ?? CARRY_LIMITS,
     });
     const { store } = opened;
     if (plan.requireGuard) await opened.requireGuard();

@@ -12,7 +12,7 @@ import { createDurableView } from "./durable-view.ts";
 import { guardSteps } from "./guard.ts";
 import { createHeadView } from "./head-view.ts";
 import type { Inspection } from "./inspect.ts";
-import { createJournal, type Mutation } from "./journal.ts";
+import { type CarryLimits, createJournal, type Mutation } from "./journal.ts";
 import { createManifestWriter } from "./manifest.ts";
 import type { StorePaths } from "./paths.ts";
 import { createRetentionIndex } from "./retention-index.ts";
@@ -43,6 +43,7 @@ export interface StoreDeps {
   readonly lock: OwnershipLock;
   readonly secret: Uint8Array;
   readonly inspection: Inspection;
+  readonly carryLimits: CarryLimits;
 }
 
 /** What opening needs beside the port. */
@@ -94,6 +95,7 @@ export function createStore(deps: StoreDeps): OpenedStore {
     clock,
     ids: deps.ids,
     carry,
+    carryLimits: deps.carryLimits,
     transactionExists: inspection.transaction !== undefined,
     guard: requireGuard,
     committed(entries) {
