@@ -9,9 +9,11 @@ import type {
   ContinuationStatus,
   DetachedClaimBody,
   ListAnswer,
+  OwedAnswer,
   Resolution,
   ResultAnswer,
   ResultBody,
+  WatchEvent,
 } from "../core/wire.ts";
 
 /**
@@ -67,6 +69,12 @@ export interface OperatorActions {
   /** `limit` and `cursor` as they came in the query; both are checked here. */
   list(query: { limit?: string; cursor?: string; state?: string }): Result<ListAnswer>;
   show(continuationId: string): Result<ContinuationDetail>;
+  /** Every promise not yet kept, nearest deadline first, at most `limit` (as it came in the query). */
+  owed(query: { limit?: string }): Result<OwedAnswer>;
+  /** Asks the channel now what became of an unknown post. */
+  prove(continuationId: string): Promise<Result<ContinuationStatus>>;
+  /** Durable changes as they happen. Returns what ends it. */
+  watch(listener: (event: WatchEvent) => void): () => void;
   /** Captured text of a delivered capture continuation, else undefined. Not reachable over HTTP. */
   capturedText(continuationId: string): string | undefined;
   retry(continuationId: string, options: { allowUnknown?: boolean }): Promise<Result<ContinuationStatus>>;

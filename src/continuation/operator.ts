@@ -5,17 +5,30 @@ import type { ContinuationStatus } from "../core/wire.ts";
 import type { OperatorActions } from "./api.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import { type Ledger, stopping } from "./ledger.ts";
+import type { Prover } from "./proof.ts";
 import type { Decider } from "./settle-delivered.ts";
-import { detailOf, healthOf, statusOf } from "./status.ts";
+import {
+  detailOf,
+  healthOf,
+  NOT_KEPT,
+  needsPerson,
+  owedOf,
+  statusOf,
+  waitsForOf,
+  watchEventOf,
+} from "./status.ts";
 
 /** What an operator may see and do. None of it accepts a destination, and none of it prints a payload or a text. */
 export function createOperatorActions(
   deps: ContinuationDeps,
   ledger: Ledger,
   decider: Decider,
+  prover: Prover,
 ): OperatorActions {
   const { store, clock, limits } = deps;
 
+  const badLimit = () =>
+    refuse("invalid_page_limit", `limit must be a whole number from 1 to ${limits.operatorPageSize}.`);
   const asStatus = (result: Result<ContinuationRecord>): Result<ContinuationStatus> =>
     result.ok ? ok(statusOf(result.value)) : result;
 
@@ -24,12 +37,7 @@ export function createOperatorActions(
 
     list(query) {
       const limit = parseLimit(query.limit, limits.operatorPageSize);
-      if (limit === undefined) {
-        return refuse(
-          "invalid_page_limit",
-          `limit must be a whole number from 1 to ${limits.operatorPageSize}.`,
-        );
-      }
+      if (limit === undefined) return badLimit();
       const after = query.cursor === undefined ? undefined : decodeCursor(query.cursor);
       if (query.cursor !== undefined && after === undefined) {
         return refuse("invalid_page_cursor", "cursor must be a nextCursor of an earlier page, unchanged.");
@@ -54,6 +62,31 @@ export function createOperatorActions(
       const record = store.durable.get(continuationId);
       return record === undefined ? refuse("not_found", "No such continuation.") : ok(detailOf(record));
     },
+
+    owed(query) {
+      const limit = parseLimit(query.limit, limits.operatorPageSize);
+      if (limit === undefined) return badLimit();
+      const now = clock.now();
+      const open = store.durable.inStates(NOT_KEPT).filter((record) => waitsForOf(record) !== undefined);
+      open.sort((a, b) => Date.parse(a.deadline) - Date.parse(b.deadline));
+      return ok({
+        owed: open.slice(0, limit).map((record) => owedOf(record, now)),
+        total: open.length,
+        needPerson: open.filter(needsPerson).length,
+      });
+    },
+
+    async prove(continuationId) {
+      return ledger.closed ? stopping() : asStatus(await prover.prove(continuationId));
+    },
+
+    watch: (listener) =>
+      store.onDurable((changed) => {
+        for (const id of changed) {
+          const record = store.durable.get(id);
+          if (record !== undefined) listener(watchEventOf(record));
+        }
+      }),
 
     capturedText(continuationId) {
       const record = store.durable.get(continuationId);

@@ -1,55 +1,153 @@
 import { deliveryKey } from "../core/derive.ts";
-import { errorName, errorText } from "../core/errors.ts";
+import { errorName, errorText, ok, type Result, refuse } from "../core/errors.ts";
+import { ABSENCE_GRACE_MS } from "../core/limits.ts";
+import type { DeliveryProof } from "../core/ports/delivery.ts";
+import type { ContinuationRecord } from "../core/record.ts";
 import { bounded } from "./bounded.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import type { Ledger } from "./ledger.ts";
 import { type Decider, deliveryIsBound } from "./settle-delivered.ts";
 
 /**
- * Asks the channel what became of the posts of `delivery_unknown` records, at start-up: no post of a dead process
- * can still be under way then. A proof settles the record, with its evidence in the receipt; a channel that can prove
- * that nothing was posted makes it deliverable again; anything else leaves it unknown for the operator.
+ * Owns: asking the channel what became of the posts of `delivery_unknown` records: at start-up, when an outcome turns
+ * out unknown, once more when absence can count, and on demand. Never posts.
+ *
+ * I1. A proof settles the record, with its evidence in the receipt.
+ * I2. Absence makes it deliverable again only when the channel's look is exact, or after the request's own time-out
+ *     plus five minutes and two complete looks (protocol.md). Anything else leaves it unknown for the operator.
+ * I3. At most `maxConcurrent` look-ups run at a time.
  */
-export function createProver(deps: ContinuationDeps, ledger: Ledger, decider: Decider, stop: AbortSignal) {
-  const { store, clock, limits, logger } = deps;
+export interface Prover {
+  /** Asks for every unknown record. Never rejects. */
+  proveAll(): Promise<void>;
+  /** Asks soon, and again when absence can count. Never throws. */
+  consider(continuationId: string): void;
+  /** Asks now; resolves with the record as it is afterwards. */
+  prove(continuationId: string): Promise<Result<ContinuationRecord>>;
+  /** Cancels what was planned and waits for look-ups under way; the stop signal ends those. */
+  stop(): Promise<void>;
+}
 
-  const prove = async (continuationId: string): Promise<void> => {
-    const record = store.durable.get(continuationId);
-    const destination = record?.replyToConversationId;
-    // An altered record must not steer where a text is looked for.
-    if (record === undefined || destination === undefined || !deliveryIsBound(store.secret, record)) return;
-    const since = record.deliveryStartedAt ?? record.updatedAt;
+export function createProver(
+  deps: ContinuationDeps,
+  ledger: Ledger,
+  decider: Decider,
+  stop: AbortSignal,
+): Prover {
+  const { store, clock, limits, logger } = deps;
+  const planned = new Map<string, () => void>();
+  const waiting: string[] = [];
+  const running = new Set<Promise<void>>();
+  let stopped = false;
+
+  const look = async (record: ContinuationRecord, destination: string): Promise<DeliveryProof> => {
     const found = await bounded(clock, limits.deliveryTimeoutMs, stop, (signal) =>
-      deps.delivery.find(destination, deliveryKey(continuationId), since, signal),
+      deps.delivery.find(destination, deliveryKey(record.continuationId), sinceOf(record), signal),
     );
+    if (found.kind === "value") return found.value;
     if (found.kind === "threw") {
-      logger.warn("delivery look-up failed", { continuationId, error: errorName(found.error) });
-    }
-    if (found.kind !== "value" || found.value.kind === "unknown") return;
-    const proof = found.value;
-    await decider.exclusively(continuationId, () => {
-      if (proof.kind === "absent") return ledger.apply(continuationId, { kind: "resolve_not_delivered" });
-      const deliveryId = proof.parts.at(-1)?.id;
-      return decider.delivered(record, {
-        ...(deliveryId === undefined ? {} : { deliveryId }),
-        ...(proof.channelId === undefined ? {} : { channelId: proof.channelId }),
-        proof: { by: "channel", evidence: proof.evidence },
+      logger.warn("delivery look-up failed", {
+        continuationId: record.continuationId,
+        error: errorName(found.error),
       });
-    });
+    }
+    return { kind: "unknown" };
   };
 
-  /** Proves what it can, at most `maxConcurrent` look-ups at a time. Never rejects. */
-  return async (): Promise<void> => {
-    const ids = store.durable.inStates(["delivery_unknown"]).map((record) => record.continuationId);
-    const lanes = Array.from({ length: Math.min(limits.maxConcurrent, ids.length) }, async () => {
-      for (let id = ids.shift(); id !== undefined && !stop.aborted; id = ids.shift()) {
-        try {
-          await prove(id);
-        } catch (error) {
-          logger.error("a proof could not be stored", { continuationId: id, error: errorText(error) });
+  const prove: Prover["prove"] = (continuationId) =>
+    decider.exclusively(continuationId, async () => {
+      const record = store.durable.get(continuationId);
+      if (record === undefined) return refuse("not_found", "No such continuation.");
+      if (record.state !== "delivery_unknown") {
+        return refuse(
+          "not_delivery_unknown",
+          `Only delivery_unknown can be proved; the state is ${record.state}.`,
+        );
+      }
+      const destination = record.replyToConversationId;
+      // An altered record must not steer where a text is looked for.
+      if (destination === undefined || !deliveryIsBound(store.secret, record)) return ok(record);
+      const proof = await look(record, destination);
+      switch (proof.kind) {
+        case "unknown":
+          return ok(record);
+        case "delivered": {
+          const deliveryId = proof.parts.at(-1)?.id;
+          return decider.delivered(record, {
+            ...(deliveryId === undefined ? {} : { deliveryId }),
+            ...(proof.channelId === undefined ? {} : { channelId: proof.channelId }),
+            proof: { by: "channel", evidence: proof.evidence },
+          });
+        }
+        case "absent": {
+          if (!proof.exact) {
+            if (clock.now() < absenceCountsAt(record)) return ok(record);
+            const second = await look(record, destination);
+            if (second.kind !== "absent") return ok(record);
+          }
+          return ledger.apply(continuationId, { kind: "resolve_not_delivered" });
         }
       }
     });
-    await Promise.all(lanes);
+
+  const sinceOf = (record: ContinuationRecord) => record.deliveryStartedAt ?? record.updatedAt;
+  const absenceCountsAt = (record: ContinuationRecord) =>
+    Date.parse(sinceOf(record)) + limits.deliveryTimeoutMs + ABSENCE_GRACE_MS;
+
+  const proveQuietly = async (continuationId: string) => {
+    try {
+      await prove(continuationId);
+    } catch (error) {
+      logger.error("a proof could not be stored", { continuationId, error: errorText(error) });
+    }
+    plan(continuationId);
+  };
+
+  /** One more look when absence can count; after that only an operator asks. */
+  const plan = (continuationId: string) => {
+    planned.get(continuationId)?.();
+    planned.delete(continuationId);
+    const record = store.durable.get(continuationId);
+    if (stopped || record?.state !== "delivery_unknown") return;
+    const delayMs = absenceCountsAt(record) - clock.now();
+    if (delayMs > 0)
+      planned.set(
+        continuationId,
+        clock.timer(delayMs, () => consider(continuationId)),
+      );
+  };
+
+  const consider = (continuationId: string) => {
+    planned.delete(continuationId);
+    if (stopped) return;
+    waiting.push(continuationId);
+    pump();
+  };
+
+  const pump = () => {
+    while (running.size < limits.maxConcurrent && !stopped) {
+      const continuationId = waiting.shift();
+      if (continuationId === undefined) return;
+      const job = proveQuietly(continuationId).finally(() => {
+        running.delete(job);
+        pump();
+      });
+      running.add(job);
+    }
+  };
+
+  return {
+    async proveAll() {
+      for (const record of store.durable.inStates(["delivery_unknown"])) consider(record.continuationId);
+      while (running.size > 0) await Promise.all(running);
+    },
+    consider,
+    prove,
+    async stop() {
+      stopped = true;
+      for (const cancel of planned.values()) cancel();
+      planned.clear();
+      await Promise.all(running);
+    },
   };
 }

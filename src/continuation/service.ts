@@ -34,18 +34,22 @@ export function createContinuationService(options: ContinuationServiceOptions): 
   const origins = createOriginSettlement(options, inside);
   const synthesize = createSynthesisJob(options, inside, owner);
   const deliver = createDeliveryJob(options, inside, owner);
-  const prove = createProver(options, outside, decider, stop.signal);
+  const prover = createProver(options, outside, decider, stop.signal);
   const worker = createWorker({
     store,
     ledger: inside,
     clock,
     logger,
     maxConcurrent: options.limits.maxConcurrent,
-    process: (record) =>
-      record.state === "result_received" ? synthesize(record, stop.signal) : deliver(record, stop.signal),
+    process: async (record) => {
+      if (record.state === "result_received") return synthesize(record, stop.signal);
+      await deliver(record, stop.signal);
+      if (store.durable.get(record.continuationId)?.state === "delivery_unknown") {
+        prover.consider(record.continuationId);
+      }
+    },
   });
   const expectedOperatorToken = operatorToken(store.secret);
-  let proving: Promise<void> = Promise.resolve();
 
   /** Ends what a dead process left half done. A lease found here has no living owner: the store has one process. */
   const recover = async () => {
@@ -60,12 +64,12 @@ export function createContinuationService(options: ContinuationServiceOptions): 
     origins,
     claims: desk,
     results: createResultEntry(store, outside),
-    operator: createOperatorActions(options, outside, decider),
+    operator: createOperatorActions(options, outside, decider, prover),
     isOperator: (token) => equalTokens(token, expectedOperatorToken),
 
     async startWorker() {
       await recover();
-      proving = prove();
+      void prover.proveAll();
       worker.start();
     },
 
@@ -75,7 +79,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
       outside.close();
       await worker.stop(() => stop.abort());
       stop.abort();
-      await proving;
+      await prover.stop();
       inside.close();
     },
   };

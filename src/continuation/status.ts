@@ -1,6 +1,12 @@
 import type { ContinuationStore } from "../core/ports/store.ts";
-import { type ContinuationRecord, isTerminal } from "../core/record.ts";
-import type { ContinuationDetail, ContinuationHealth, ContinuationStatus } from "../core/wire.ts";
+import { type ContinuationRecord, type ContinuationState, isTerminal } from "../core/record.ts";
+import type {
+  ContinuationDetail,
+  ContinuationHealth,
+  ContinuationStatus,
+  OwedItem,
+  WatchEvent,
+} from "../core/wire.ts";
 
 /** What may be seen of a record: never payload, text, destination or token. */
 export function statusOf(record: ContinuationRecord): ContinuationStatus {
@@ -66,6 +72,48 @@ export function waitsForOf(record: ContinuationRecord): string | undefined {
     default:
       return undefined;
   }
+}
+
+/** States in which a promise may still be open; a dead letter is when its text can be retried. */
+export const NOT_KEPT: readonly ContinuationState[] = [
+  "claimed",
+  "result_received",
+  "synthesizing",
+  "ready_to_deliver",
+  "delivery_retry",
+  "delivery_unknown",
+  "dead_lettered",
+];
+
+/** Nothing happens by itself any more. */
+export function needsPerson(record: ContinuationRecord): boolean {
+  return record.state === "delivery_unknown" || record.state === "dead_lettered";
+}
+
+export function owedOf(record: ContinuationRecord, nowMs: number): OwedItem {
+  return {
+    ...statusOf(record),
+    ageMs: Math.max(0, nowMs - Date.parse(record.createdAt)),
+    overdue: nowMs >= Date.parse(record.deadline),
+    waitsFor: waitsForOf(record) ?? "nothing",
+    needsPerson: needsPerson(record),
+  };
+}
+
+/** What the newest change of a record was, by its timeline; records of older runtimes have none. */
+export function watchEventOf(record: ContinuationRecord): WatchEvent {
+  const last = record.timeline?.at(-1);
+  // Activation is the store's and adds no line: it is replayed, and must give the same record each time.
+  const pinned = record.originContextState === "pinned" && last?.what === "origin_prepared";
+  const current = last?.at === record.updatedAt && !pinned ? last : undefined;
+  const code = current?.code ?? record.lastError?.code;
+  return {
+    continuationId: record.continuationId,
+    state: record.state,
+    at: record.updatedAt,
+    what: pinned ? "origin_pinned" : (current?.what ?? record.state),
+    ...(code === undefined ? {} : { code }),
+  };
 }
 
 /** Health by the rules of seed-000: unhealthy, degraded, healthy. A poisoned store is unhealthy. */

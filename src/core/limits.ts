@@ -49,6 +49,8 @@ export const DEFERRAL_CAP_MS = 5 * MINUTE_MS;
 export const DELIVERY_BACKOFF_BASE_MS = 1 * SECOND_MS;
 export const DELIVERY_BACKOFF_CAP_MS = 1 * HOUR_MS;
 export const DELIVERY_MAX_ATTEMPTS = 20;
+/** Added to the delivery time-out before an absent post counts as proved (protocol.md, last paragraph). */
+export const ABSENCE_GRACE_MS = 5 * MINUTE_MS;
 export const SYNTHESIS_TEXT_MAX_CHARS = 200_000;
 export const STOP_TIMEOUT_MS = 10 * SECOND_MS;
 
@@ -67,6 +69,14 @@ const nonNegative = (fallback: number) => z.int().min(0).max(Number.MAX_SAFE_INT
 export const MAX_ACTIVE_RECORDS = 10_000;
 export const MAX_ACTIVE_PER_ORIGIN = 500;
 
+/**
+ * For a rule over several keys of an object or list: it is checked although another key is wrong, so that all problems
+ * are reported at once. Such a rule must bear values of a wrong type; a comparison with one is simply false.
+ */
+export const BESIDE_OTHER_PROBLEMS = {
+  when: ({ value }: { readonly value: unknown }) => typeof value === "object" && value !== null,
+};
+
 /** `continuations.limits`; bounds from host-facts.md §1. `maxActivePerOrigin` defaults to min(500, maxActiveRecords). */
 export const limitsSchema = z
   .strictObject({
@@ -77,15 +87,15 @@ export const limitsSchema = z
     deliveryTimeoutMs: positive(DAY_MS, 2 * MINUTE_MS),
     operatorPageSize: positive(500, 100),
   })
-  .superRefine((limits, context) => {
-    if ((limits.maxActivePerOrigin ?? 1) > limits.maxActiveRecords) {
+  .superRefine(({ maxActivePerOrigin = 1, maxActiveRecords }, context) => {
+    if (maxActivePerOrigin > maxActiveRecords) {
       context.addIssue({
         code: "custom",
         path: ["maxActivePerOrigin"],
-        message: `must be at most maxActiveRecords (${limits.maxActiveRecords})`,
+        message: `must be at most maxActiveRecords (${maxActiveRecords})`,
       });
     }
-  })
+  }, BESIDE_OTHER_PROBLEMS)
   .transform((limits) => ({
     ...limits,
     maxActivePerOrigin: limits.maxActivePerOrigin ?? Math.min(MAX_ACTIVE_PER_ORIGIN, limits.maxActiveRecords),

@@ -12,18 +12,29 @@ import {
 } from "./record.ts";
 import { storeStatsSchema } from "./store-files.ts";
 
-/** Bodies of the loopback protocol (protocol.md). Request fields are refused as `invalid_<field>`. */
+/**
+ * Bodies of the loopback protocol (protocol.md). Request fields are refused as `invalid_<field>`. Their messages go on
+ * after the name of the field: "taskKey must have 1 to 256 characters".
+ */
 
-const field = z.string().min(1).max(FIELD_MAX_CHARS);
+const ROUTE_MAX_CHARS = 128;
+const textOf = (maxChars: number) => {
+  const length = `must have 1 to ${maxChars} characters`;
+  return z.string("must be a text").min(1, length).max(maxChars, length);
+};
+const field = textOf(FIELD_MAX_CHARS);
 /** ISO 8601 with a zone; kept as sent and normalised by the claim (`new Date(x).toISOString()`). */
-const zonedTimestamp = z.iso.datetime({ offset: true });
+const zonedTimestamp = z.iso.datetime({
+  offset: true,
+  error: "must be an ISO 8601 timestamp with a zone, such as 2026-12-01T00:00:00Z",
+});
 
 export const claimBodySchema = z.object({ taskKey: field, taskHash: field, deadline: zonedTimestamp });
 export type ClaimBody = z.infer<typeof claimBodySchema>;
 
 /** Strict: a destination or any other extra field is refused, because only the named route decides. */
 export const detachedClaimBodySchema = z.strictObject({
-  route: z.string().min(1).max(128),
+  route: textOf(ROUTE_MAX_CHARS),
   taskKey: field,
   taskHash: field,
   deadline: zonedTimestamp,
@@ -37,11 +48,16 @@ export const resultBodySchema = z.object({
 });
 export type ResultBody = z.infer<typeof resultBodySchema>;
 
-export const retryBodySchema = z.strictObject({ allowUnknown: z.boolean().optional() });
+export const retryBodySchema = z.strictObject({
+  allowUnknown: z.boolean("must be true or false").optional(),
+});
 export const cancelBodySchema = z.strictObject({});
 export const resolveBodySchema = z.strictObject({
-  kind: z.enum(["delivered", "not_delivered", "dead_lettered"]),
-  deliveryId: z.string().min(1).max(FIELD_MAX_CHARS).optional(),
+  kind: z.enum(
+    ["delivered", "not_delivered", "dead_lettered"],
+    "must be delivered, not_delivered or dead_lettered",
+  ),
+  deliveryId: field.optional(),
 });
 export type Resolution = z.infer<typeof resolveBodySchema>;
 
@@ -92,6 +108,33 @@ export const statusDetailSchema = statusSchema.extend({
   waitsFor: z.string().optional(),
 });
 export type ContinuationDetail = z.infer<typeof statusDetailSchema>;
+
+/** One promise that is not kept yet. `needsPerson`: nothing will happen by itself any more. */
+export const owedItemSchema = statusSchema.extend({
+  ageMs: z.int().min(0),
+  overdue: z.boolean(),
+  waitsFor: z.string(),
+  needsPerson: z.boolean(),
+});
+export type OwedItem = z.infer<typeof owedItemSchema>;
+
+/** By deadline, nearest first; `total` counts those that did not fit as well. */
+export const owedAnswerSchema = z.object({
+  owed: z.array(owedItemSchema),
+  total: z.int(),
+  needPerson: z.int(),
+});
+export type OwedAnswer = z.infer<typeof owedAnswerSchema>;
+
+/** One line of `watch`: never payload, text, token or destination. */
+export const watchEventSchema = z.object({
+  continuationId: z.string(),
+  state: stateSchema,
+  at: z.string(),
+  what: z.string(),
+  code: z.string().optional(),
+});
+export type WatchEvent = z.infer<typeof watchEventSchema>;
 
 export const listAnswerSchema = z.object({
   continuations: z.array(statusSchema),

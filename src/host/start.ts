@@ -15,6 +15,7 @@ import { failInterruptedTurns } from "../harness/recovery.ts";
 import { createSynthesis } from "../harness/synthesis.ts";
 import { createTurnEngine } from "../harness/turn-engine.ts";
 import { createContinuationApp } from "../http/continuation-app.ts";
+import type { LiveEvents } from "../http/live-events.ts";
 import { type HttpServer, serveHttp } from "../http/serve.ts";
 import { createToolHost } from "../mcp/tool-host.ts";
 import { createClock } from "../platform/clock.ts";
@@ -26,6 +27,7 @@ import { openTurnStore } from "../turns/turn-store.ts";
 import { type MonoAgentApp, operatorHandle } from "./app.ts";
 import { configuredModel } from "./models.ts";
 import { reconcileOrigins } from "./reconcile.ts";
+import { prepareStateFolder } from "./state-folder.ts";
 
 export interface StartOptions {
   readonly config: LoadedConfig;
@@ -63,7 +65,7 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
 
   try {
     const hostDir = config.host.stateDir;
-    fs.runSync([{ op: "mkdir", path: hostDir, mode: 0o700, existsOk: true, label: "host folder" }]);
+    prepareStateFolder(fs, hostDir, logger);
     started("host lock", acquireLock(join(hostDir, HOST_LOCK)), (lock) => lock.release());
     const store =
       config.continuations &&
@@ -169,16 +171,20 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
       issuer = service.issuer;
       await reconcileOrigins({ origins: service.origins, turns, clock, logger });
       const running = service;
+      const watchers = new Set<LiveEvents>();
       protocol = started(
         "continuation listener",
         await serveHttp({
-          app: (bound) => createContinuationApp({ service: running, bound, logger, clock }),
+          app: (bound) => createContinuationApp({ service: running, bound, logger, clock, watchers }),
           host,
           port,
           clock,
           logger,
         }),
-        (it) => it.stop(),
+        (it) => {
+          for (const watcher of [...watchers]) watcher.close();
+          return it.stop();
+        },
       );
     }
     if (terminal !== undefined) {

@@ -115,13 +115,24 @@ const FIELD_CODES: Partial<Record<string, ErrorCode>> = {
   kind: "invalid_resolution",
 };
 
+/** Of unknown fields this many are named, each cut to this length. */
+const NAMED_KEYS_MAX = 3;
+const KEY_MAX_CHARS = 64;
+
 function fieldRefusal(value: unknown, error: z.ZodError): Refusal {
   const issue = error.issues[0];
   const field = issue?.path[0];
-  if (!isJsonObject(value) || issue === undefined || typeof field !== "string") {
+  if (!isJsonObject(value)) return { code: "invalid_body", message: "the body must be a JSON object" };
+  if (issue?.code === "unrecognized_keys") {
+    const names = issue.keys
+      .slice(0, NAMED_KEYS_MAX)
+      .map((key) => JSON.stringify(key.slice(0, KEY_MAX_CHARS)));
+    return { code: "invalid_body", message: `the body must not have the field ${names.join(", ")}` };
+  }
+  if (issue === undefined || typeof field !== "string") {
     return { code: "invalid_body", message: `the body is wrong: ${issue?.message ?? "invalid"}` };
   }
-  const message = Object.hasOwn(value, field) ? `${field}: ${issue.message}` : `${field} is missing`;
+  const message = Object.hasOwn(value, field) ? `${field} ${issue.message}` : `${field} is missing`;
   return { code: fieldCode(field), message };
 }
 

@@ -19,6 +19,7 @@ import {
 import { bearerToken } from "./bearer.ts";
 import { readBody } from "./body.ts";
 import { refusalResponse, resultResponse } from "./errors.ts";
+import { type LiveEvents, openLiveEvents } from "./live-events.ts";
 import { addRoute, type Bound, createLoopbackApp, type Handler, pathId } from "./loopback.ts";
 
 /**
@@ -33,8 +34,11 @@ export interface ContinuationAppDeps {
   readonly bound: Bound;
   readonly clock: Clock;
   readonly logger: Logger;
+  /** Open streams of `watch`; whoever stops the listener closes them first. */
+  readonly watchers: Set<LiveEvents>;
 }
 
+const MAX_WATCHERS = 16;
 const SERVICE_NAME_HEADER = "x-mono-agent-service-name";
 
 export function createContinuationApp(deps: ContinuationAppDeps): Hono {
@@ -109,7 +113,7 @@ function addResultRoutes(app: Hono, { service, clock }: ContinuationAppDeps): vo
   });
 }
 
-function addOperatorRoutes(app: Hono, { service, clock }: ContinuationAppDeps): void {
+function addOperatorRoutes(app: Hono, { service, clock, watchers }: ContinuationAppDeps): void {
   const { operator } = service;
   // An operator's POST may come without a body, which then stands for `{}`.
   const bounds = { maxBytes: OPERATOR_BODY_MAX_BYTES, clock, emptyAs: {} };
@@ -144,6 +148,22 @@ function addOperatorRoutes(app: Hono, { service, clock }: ContinuationAppDeps): 
       return resultResponse(operator.list(query));
     }),
   });
+  addRoute(app, "/v1/operator/owed", {
+    GET: guarded((context) => {
+      const limit = context.req.query("limit");
+      return resultResponse(operator.owed(limit === undefined ? {} : { limit }));
+    }),
+  });
+  addRoute(app, "/v1/operator/events", {
+    GET: guarded(() => {
+      if (watchers.size >= MAX_WATCHERS) {
+        return refusalResponse({ code: "queue_full", message: `at most ${MAX_WATCHERS} watchers at a time` });
+      }
+      const stream = openLiveEvents(operator.watch, clock, () => watchers.delete(stream));
+      watchers.add(stream);
+      return stream.response;
+    }),
+  });
   addRoute(app, "/v1/operator/continuations/:id", {
     GET: withId(async (_context, id) => resultResponse(operator.show(id))),
   });
@@ -160,6 +180,13 @@ function addOperatorRoutes(app: Hono, { service, clock }: ContinuationAppDeps): 
       const body = await readBody(context.req.raw, cancelBodySchema, bounds);
       if (!body.ok) return refusalResponse(body.refusal);
       return resultResponse(await operator.cancel(id));
+    }),
+  });
+  addRoute(app, "/v1/operator/continuations/:id/prove", {
+    POST: withId(async (context, id) => {
+      const body = await readBody(context.req.raw, cancelBodySchema, bounds);
+      if (!body.ok) return refusalResponse(body.refusal);
+      return resultResponse(await operator.prove(id));
     }),
   });
   addRoute(app, "/v1/operator/continuations/:id/resolve", {

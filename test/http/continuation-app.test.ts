@@ -17,7 +17,13 @@ function setup() {
   const fake = createFakeService();
   const logger = createRecordingLogger();
   const bound = { host: "127.0.0.1", port: PORT };
-  const app = createContinuationApp({ service: fake.service, bound, clock: createFakeClock(), logger });
+  const app = createContinuationApp({
+    service: fake.service,
+    bound,
+    clock: createFakeClock(),
+    logger,
+    watchers: new Set(),
+  });
   const send = async (
     method: string,
     path: string,

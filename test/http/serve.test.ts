@@ -23,7 +23,10 @@ async function listen(app?: ServeDeps["app"]) {
   const logger = createRecordingLogger();
   const fake = createFakeService();
   const server = await serveHttp({
-    app: app ?? ((bound) => createContinuationApp({ service: fake.service, bound, clock, logger })),
+    app:
+      app ??
+      ((bound) =>
+        createContinuationApp({ service: fake.service, bound, clock, logger, watchers: new Set() })),
     host: "127.0.0.1",
     port: 0,
     clock,

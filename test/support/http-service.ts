@@ -81,6 +81,12 @@ export function createFakeService() {
       health: () => HEALTH,
       list: (query) => answer({ continuations: [STATUS], pageSize: 100 }, "list", query),
       show: (id) => (id === KNOWN_ID ? answer(detail, "show", id) : refuse("not_found", "no")),
+      owed: (query) => answer({ owed: [], total: 0, needPerson: 0 }, "owed", query),
+      prove: async (id) => answer(STATUS, "prove", id),
+      watch: (listener) => {
+        listener({ continuationId: KNOWN_ID, state: "claimed", at: STATUS.updatedAt, what: "claimed" });
+        return () => {};
+      },
       capturedText: () => undefined,
       retry: async (id, options) => answer(STATUS, "retry", id, options),
       cancel: async (id) => answer(STATUS, "cancel", id),

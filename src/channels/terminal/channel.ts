@@ -122,7 +122,7 @@ export function createTerminalChannel(deps: TerminalDeps): TerminalChannel {
   const findDelivery = async (destination: string, deliveryKey: string): Promise<DeliveryProof> => {
     const row = await turns.findDelivered(baseConversationId(destination), deliveryKey);
     if (row === undefined) {
-      return { kind: "absent", evidence: "no row of host.sqlite has this delivery key" };
+      return { kind: "absent", exact: true, evidence: "no row of host.sqlite has this delivery key" };
     }
     return { kind: "delivered", parts: [part(row)], evidence: `row ${row.seq} of host.sqlite` };
   };

@@ -10,7 +10,10 @@ export interface DeliveryRequest {
   readonly signal: AbortSignal;
 }
 
-/** `absent` only when the channel can prove that nothing was posted. */
+/**
+ * `absent` after one complete look that found nothing. `exact` when that alone is a proof (the post would be a row of
+ * our own database); otherwise protocol.md asks for time to pass and a second look.
+ */
 export type DeliveryProof =
   | {
       readonly kind: "delivered";
@@ -18,7 +21,7 @@ export type DeliveryProof =
       readonly channelId?: string;
       readonly evidence: string;
     }
-  | { readonly kind: "absent"; readonly evidence: string }
+  | { readonly kind: "absent"; readonly exact: boolean; readonly evidence: string }
   | { readonly kind: "unknown" };
 
 /** `never`: no channel of this host can ever serve it, or the channel's allowlist excludes it. */

@@ -1,0 +1,164 @@
+import { describe, expect, test } from "bun:test";
+import { createWorld, idle, type World } from "../support/continuation-world.ts";
+
+/** What becomes of posts whose outcome is unknown (protocol.md, last paragraph; limits deliveryTimeoutMs + 5 min). */
+
+const GRACE_MS = 120_000 + 300_000;
+const UNKNOWN = { kind: "unknown", code: "socket_closed", reason: "?" } as const;
+const ABSENT = { kind: "absent", exact: false, evidence: "two pages" } as const;
+
+/** A record that is `delivery_unknown` after one post, with the worker running. */
+async function unknown(): Promise<{ world: World; id: string }> {
+  const world = await createWorld();
+  world.script.deliver = async () => UNKNOWN;
+  const answer = await world.claimed();
+  await world.submit(answer);
+  await world.service.startWorker();
+  await idle();
+  expect(world.record(answer.continuationId).state).toBe("delivery_unknown");
+  return { world, id: answer.continuationId };
+}
+
+test("an unknown outcome is looked up at once; a proof settles it with its evidence and one history row", async () => {
+  const world = await createWorld();
+  world.script.deliver = async () => UNKNOWN;
+  world.script.find = async () => ({
+    kind: "delivered",
+    parts: [{ id: "p7" }],
+    channelId: "room",
+    evidence: "row 7",
+  });
+  const answer = await world.claimed();
+  await world.submit(answer);
+  await world.service.startWorker();
+  await idle();
+  expect(world.record(answer.continuationId).receipt).toMatchObject({
+    kind: "delivered",
+    deliveryId: "p7",
+    channelId: "room",
+    historyRecorded: true,
+    proof: { by: "channel", evidence: "row 7" },
+  });
+  expect([world.posts.length, world.history.length]).toEqual([1, 1]);
+});
+
+describe("absence", () => {
+  test("counts only after the time-out plus five minutes, and only when two looks agree", async () => {
+    const { world, id } = await unknown();
+    let looks = 0;
+    world.script.find = async () => {
+      looks += 1;
+      return ABSENT;
+    };
+    expect((await world.service.operator.prove(id)).ok).toBe(true);
+    world.clock.advance(GRACE_MS - 1);
+    await world.service.operator.prove(id);
+    expect([looks, world.record(id).state]).toEqual([2, "delivery_unknown"]);
+    world.script.deliver = async () => ({ kind: "delivered", parts: [{ id: "second" }] });
+    world.clock.advance(1);
+    await idle();
+    expect(looks).toBe(4);
+    expect(world.record(id)).toMatchObject({ state: "delivered", receipt: { deliveryId: "second" } });
+    expect(world.posts.length).toBe(2);
+  });
+
+  test("that a second look contradicts leaves it unknown", async () => {
+    const { world, id } = await unknown();
+    let looks = 0;
+    world.script.find = async () => {
+      looks += 1;
+      return looks % 2 === 1 ? ABSENT : { kind: "unknown" };
+    };
+    world.clock.advance(GRACE_MS);
+    await idle();
+    expect([looks, world.record(id).state, world.posts.length]).toEqual([2, "delivery_unknown", 1]);
+  });
+
+  test("that is exact counts at once", async () => {
+    const { world, id } = await unknown();
+    world.script.find = async () => ({ kind: "absent", exact: true, evidence: "no row" });
+    world.script.deliver = async () => ({ kind: "delivered", parts: [{ id: "second" }] });
+    await world.service.operator.prove(id);
+    await idle();
+    expect([world.record(id).state, world.posts.length]).toEqual(["delivered", 2]);
+  });
+});
+
+test("a look-up that fails, hangs or knows nothing leaves the record unknown and posts nothing", async () => {
+  const { world, id } = await unknown();
+  world.script.find = () => Promise.reject(new Error("boom"));
+  expect((await world.service.operator.prove(id)).ok).toBe(true);
+  world.script.find = () => new Promise(() => {});
+  const asked = world.service.operator.prove(id);
+  await idle();
+  world.clock.advance(120_000);
+  await asked;
+  expect([world.record(id).state, world.posts.length]).toEqual(["delivery_unknown", 1]);
+});
+
+test("only delivery_unknown can be proved", async () => {
+  const world = await createWorld();
+  const answer = await world.claimed();
+  const proved = await world.service.operator.prove(answer.continuationId);
+  expect(proved.ok || proved.refusal.code).toBe("not_delivery_unknown");
+  const nobody = await world.service.operator.prove("nobody");
+  expect(nobody.ok || nobody.refusal.code).toBe("not_found");
+});
+
+test("a stop cancels planned look-ups and ends those under way", async () => {
+  const { world, id } = await unknown();
+  world.script.find = () => new Promise(() => {});
+  const asked = world.service.operator.prove(id);
+  await idle();
+  await world.service.stop();
+  await asked;
+  await world.store.close();
+  expect(world.clock.pending()).toBe(0);
+  expect(world.record(id).state).toBe("delivery_unknown");
+});
+
+describe("owed and watch", () => {
+  test("owed names every promise not yet kept by deadline, and counts those that need a person", async () => {
+    const { world, id } = await unknown();
+    world.script.deliver = async () => ({ kind: "permanent", code: "channel_gone", reason: "gone" });
+    const dead = await world.claimed("dead");
+    await world.submit(dead);
+    await idle();
+    const open = await world.claimed("open");
+    world.clock.advance(1000);
+    const owed = world.service.operator.owed({});
+    if (!owed.ok) throw new Error(owed.refusal.code);
+    const rows = owed.value.owed.map((item) => [item.continuationId, item.needsPerson, item.ageMs >= 1000]);
+    expect(rows.sort()).toEqual(
+      [
+        [id, true, true],
+        [dead.continuationId, true, true],
+        [open.continuationId, false, true],
+      ].sort(),
+    );
+    expect([owed.value.total, owed.value.needPerson]).toEqual([3, 2]);
+    expect(JSON.stringify(owed.value)).not.toContain("test:room");
+  });
+
+  test("watch tells each durable change with its state and what it was", async () => {
+    const world = await createWorld();
+    const seen: string[] = [];
+    const end = world.service.operator.watch((event) => seen.push(`${event.state} ${event.what}`));
+    const answer = await world.claimed();
+    await world.submit(answer);
+    await world.settle();
+    expect(seen).toEqual([
+      "claimed claimed",
+      "claimed origin_prepared",
+      "claimed origin_pinned",
+      "result_received result_received",
+      "synthesizing synthesis_started",
+      "ready_to_deliver synthesized",
+      "ready_to_deliver delivery_started",
+      "delivered delivered",
+    ]);
+    end();
+    await world.claimed("more");
+    expect(seen.length).toBe(8);
+  });
+});
