@@ -46,14 +46,14 @@ export function createManifestWriter(deps: {
 }): ManifestWriter {
   const { fs, paths, clock } = deps;
   let guardRequired = deps.found?.rollbackGuardRequired ?? false;
-  let reported = JSON.stringify(deps.found?.stats);
+  let reported = deps.found?.stats;
   let cancelTimer: (() => void) | undefined;
   let closed = false;
   let tail: Promise<unknown> = Promise.resolve();
 
   function steps(durable: boolean): FileStep[] {
     const stats = deps.stats();
-    reported = JSON.stringify(stats);
+    reported = stats;
     const manifest: StoreManifest = {
       schemaVersion: 3,
       generation: deps.ids.uuid(),
@@ -110,7 +110,17 @@ export function createManifestWriter(deps: {
     async close() {
       stopTimer();
       await tail;
-      if (JSON.stringify(deps.stats()) !== reported) await write(true);
+      if (!saysTheSame(reported, deps.stats())) await write(true);
     },
   };
+}
+
+/** Compares what we report, and not what else a manifest found on disk may carry at any depth. */
+function saysTheSame(found: StoreStats | undefined, now: StoreStats): boolean {
+  if (found === undefined) return false;
+  const { limits, ...counts } = now;
+  return (
+    Object.entries(counts).every(([name, value]) => found[name] === value) &&
+    Object.entries(limits).every(([name, value]) => found.limits[name] === value)
+  );
 }
