@@ -1,0 +1,180 @@
+import type { NamedRoute } from "../continuation/deps.ts";
+import { createContinuationService } from "../continuation/service.ts";
+import { ContinuationError } from "../core/errors.ts";
+import { type ContinuationLimits, limitsSchema, type RetentionLimits } from "../core/limits.ts";
+import type {
+  DeliveryOutcome,
+  DeliveryProof,
+  DeliveryRequest,
+  DestinationSupport,
+  HistoryOutcome,
+} from "../core/ports/delivery.ts";
+import type { Clock, Ids, Logger } from "../core/ports/platform.ts";
+import type { RunClaims, RunOrigin } from "../core/ports/run-claims.ts";
+import type { ContinuationStore } from "../core/ports/store.ts";
+import type { SynthesisRequest } from "../core/ports/synthesis.ts";
+import type { ContinuationDetail } from "../core/wire.ts";
+import { createContinuationApp } from "../http/continuation-app.ts";
+import type { LiveEvents } from "../http/live-events.ts";
+import { type HttpServer, serveHttp } from "../http/serve.ts";
+import { createClock } from "../platform/clock.ts";
+import { createIds } from "../platform/ids.ts";
+import { type OperatorHandle, operatorHandle } from "./app.ts";
+import { openStore, QUIET } from "./embedded-store.ts";
+
+export type { NamedRoute } from "../continuation/deps.ts";
+export { ContinuationError } from "../core/errors.ts";
+export type { ContinuationLimits, RetentionLimits } from "../core/limits.ts";
+export type {
+  DeliveryOutcome,
+  DeliveryProof,
+  DeliveryRequest,
+  DestinationSupport,
+  HistoryOutcome,
+} from "../core/ports/delivery.ts";
+export type { RunClaims, RunOrigin } from "../core/ports/run-claims.ts";
+export type { SynthesisRequest } from "../core/ports/synthesis.ts";
+export { buildSnapshot, type OriginSnapshot, type SnapshotInput } from "../core/snapshot.ts";
+export {
+  type ContinuationDetail,
+  type ContinuationHealth,
+  type ContinuationStatus,
+  claimAnswerSchema,
+  type Resolution,
+} from "../core/wire.ts";
+
+/** `mono-agent/continuation`: durable continuations for a host of your own. Importing it starts nothing. */
+
+export interface ContinuationsOptions {
+  /** A state directory to open and own, or a store that is open already and stays yours. */
+  readonly state: { readonly stateDir: string } | { readonly store: ContinuationStore };
+  /** Where services claim and submit: a loopback address with a fixed port, because result URLs must survive restarts. */
+  readonly listen: { readonly host?: "127.0.0.1" | "localhost" | "::1"; readonly port: number };
+  /** MCP servers that get a capability in each run. */
+  readonly continuationServers?: readonly string[];
+  /** Missing limits have the defaults of the configuration. */
+  readonly limits?: Partial<ContinuationLimits>;
+  readonly retention?: Partial<RetentionLimits>;
+  readonly namedRoutes?: Readonly<Record<string, NamedRoute>>;
+  /** Service name → bearer token of at least 16 characters. */
+  readonly detachedServices?: Readonly<Record<string, string>>;
+  readonly clock?: Clock;
+  readonly ids?: Ids;
+  readonly logger?: Logger;
+  /** One tool-free model call; never called twice for a continuation. */
+  synthesize(request: SynthesisRequest): Promise<string>;
+  /** Whether the destination can be served: `not_running` defers synthesis and delivery, `never` refuses the claim. */
+  supports(destination: string): DestinationSupport;
+  deliver(request: DeliveryRequest): Promise<DeliveryOutcome>;
+  /** Looks a post up by its delivery key. Without it an unknown outcome waits for an operator. */
+  findDelivery?(
+    destination: string,
+    deliveryKey: string,
+    since: string,
+    signal: AbortSignal,
+  ): Promise<DeliveryProof>;
+  /** Appends a delivered answer to history, idempotently by its delivery key. */
+  recordHistory(entry: {
+    readonly originConversationId: string;
+    readonly destination: string;
+    readonly deliveryKey: string;
+    readonly text: string;
+    readonly at: string;
+  }): Promise<HistoryOutcome>;
+  /**
+   * What your ledger knows of an origin run whose claims a crash left pending: the digest of the snapshot that was
+   * committed with it, `unfinished` when the run goes on, or undefined when it failed. Without it they are abandoned.
+   */
+  committedSnapshot?(originRunId: string): Promise<string | "unfinished" | undefined>;
+}
+
+export interface Continuations extends OperatorHandle {
+  /** Settles what a crash left, listens, and starts the worker. */
+  start(): Promise<{ readonly url: string }>;
+  /** Refuses new work, lets running work end (bounded), and closes what it opened. */
+  stop(): Promise<void>;
+  /** Opens the capabilities of one run; you drive release, finalize, activate or abandon. */
+  issue(origin: RunOrigin): RunClaims;
+  /** Works on what is due and waits for it, for hosts that drive time themselves. Resolves with how many. */
+  processDue(limit: number): Promise<number>;
+  /** State, timeline and what it waits for; undefined for an unknown id. */
+  status(continuationId: string): ContinuationDetail | undefined;
+}
+
+/** Opens the store (unless one is given) and composes the service. Nothing runs before `start`. */
+export async function createContinuations(options: ContinuationsOptions): Promise<Continuations> {
+  const clock = options.clock ?? createClock();
+  const ids = options.ids ?? createIds();
+  const logger = options.logger ?? QUIET;
+  const { host = "127.0.0.1", port } = options.listen;
+  const given = "store" in options.state ? options.state.store : undefined;
+  const store =
+    given ??
+    (await openStore({
+      stateDir: (options.state as { stateDir: string }).stateDir,
+      ...(options.retention === undefined ? {} : { retention: options.retention }),
+      clock,
+      ids,
+      logger,
+    }));
+  const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
+  const service = createContinuationService({
+    store,
+    clock,
+    ids,
+    logger,
+    limits: limitsSchema.parse(options.limits ?? {}),
+    namedRoutes: new Map(Object.entries(options.namedRoutes ?? {})),
+    detachedServices: new Map(Object.entries(options.detachedServices ?? {})),
+    continuationServers: options.continuationServers ?? [],
+    baseUrl: url,
+    synthesis: { synthesize: (request) => options.synthesize(request) },
+    delivery: {
+      supports: (destination) => options.supports(destination),
+      deliver: (request) => options.deliver(request),
+      find: async (destination, deliveryKey, since, signal) =>
+        (await options.findDelivery?.(destination, deliveryKey, since, signal)) ?? { kind: "unknown" },
+    },
+    history: { record: (entry) => options.recordHistory(entry) },
+  });
+  const watchers = new Set<LiveEvents>();
+  let listener: HttpServer | undefined;
+
+  const settleOrigins = async () => {
+    for (const group of service.origins.pending()) {
+      const committed = await options.committedSnapshot?.(group.originRunId);
+      if (committed === "unfinished") continue;
+      if (committed !== undefined) await service.origins.activate(group, committed);
+      await service.origins.abandon(group);
+    }
+  };
+
+  return {
+    ...operatorHandle(service),
+    issue: (origin) => service.issuer.issue(origin),
+    processDue: (limit) => service.processDue(limit),
+    status(continuationId) {
+      const shown = service.operator.show(continuationId);
+      return shown.ok ? shown.value : undefined;
+    },
+    async start() {
+      if (listener !== undefined) throw new ContinuationError("operation_failed", "it is started already");
+      await settleOrigins();
+      listener = await serveHttp({
+        app: (bound) => createContinuationApp({ service, bound, logger, clock, watchers }),
+        host,
+        port,
+        clock,
+        logger,
+      });
+      await service.startWorker();
+      return { url };
+    },
+    async stop() {
+      for (const watcher of [...watchers]) watcher.close();
+      await service.stop();
+      await listener?.stop();
+      if (given === undefined) await store.close();
+    },
+  };
+}

@@ -1,0 +1,48 @@
+import { type RetentionLimits, retentionSchema } from "../core/limits.ts";
+import type { Clock, FileSystem, Ids, Logger } from "../core/ports/platform.ts";
+import type { ContinuationStore } from "../core/ports/store.ts";
+import { createClock } from "../platform/clock.ts";
+import { createFileSystem } from "../platform/filesystem.ts";
+import { createIds } from "../platform/ids.ts";
+import { openContinuationStore } from "../store/open.ts";
+import { ownershipLock } from "../store/ownership.ts";
+
+export type { RetentionLimits } from "../core/limits.ts";
+export type { Clock, FileSystem, Ids, Logger } from "../core/ports/platform.ts";
+export type { ContinuationStore, DurableView, RecordView, StoreChange } from "../core/ports/store.ts";
+export type { ContinuationMode, ContinuationRecord, ContinuationState } from "../core/record.ts";
+export { checkContinuationStore, type StoreCheck } from "../store/check.ts";
+
+/** `mono-agent/store`: the per-record store by itself. Importing it starts nothing. */
+
+export interface StoreOptions {
+  /** Absolute path; made owner-only when it is not there. */
+  readonly stateDir: string;
+  /** Missing limits have the defaults of the configuration. */
+  readonly retention?: Partial<RetentionLimits>;
+  readonly clock?: Clock;
+  readonly ids?: Ids;
+  readonly fs?: FileSystem;
+  readonly logger?: Logger;
+}
+
+/**
+ * Opens a continuation state directory and owns it until `close`. Rejects with a `StoreError` that names the path:
+ * `store_owned` while another process has it; an unsafe or damaged directory is left as it was.
+ */
+export function openStore(options: StoreOptions): Promise<ContinuationStore> {
+  const fs = options.fs ?? createFileSystem();
+  const clock = options.clock ?? createClock();
+  return openContinuationStore({
+    stateDir: options.stateDir,
+    fs,
+    clock,
+    ids: options.ids ?? createIds(),
+    logger: options.logger ?? QUIET,
+    retention: retentionSchema.parse(options.retention ?? {}),
+    acquireLock: ownershipLock(fs, clock, process.pid),
+  });
+}
+
+/** Says nothing: a library speaks when it is given a logger. */
+export const QUIET: Logger = { debug() {}, info() {}, warn() {}, error() {} };

@@ -1,0 +1,102 @@
+import { expect, test } from "bun:test";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createContinuations } from "mono-agent/continuation";
+import { openStore } from "mono-agent/store";
+import { freePort } from "../support/binary.ts";
+import { claimBody } from "../support/continuation-world.ts";
+
+/** The subpath exports, as an embedder has them. */
+
+const folder = () => mkdtempSync(join(tmpdir(), "mono-agent-embedded-"));
+
+test("the README shows the sample that is tested here", () => {
+  const sample = readFileSync(join(import.meta.dir, "../support/embedded-sample.ts"), "utf8");
+  const readme = readFileSync(join(import.meta.dir, "../../README.md"), "utf8");
+  expect(readme).toContain(sample.slice(sample.indexOf("import ")).trim());
+});
+
+test("the README's sample delivers one answer and ends", async () => {
+  const path = folder();
+  const sample = join(import.meta.dir, "../support/embedded-sample.ts");
+  const child = Bun.spawn([process.execPath, sample, join(path, "state"), String(freePort())], {
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const [out, err, code] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+    child.exited,
+  ]);
+  expect({ out, err, code }).toEqual({ out: 'The worker says: {"done":true}\n', err: "", code: 0 });
+  rmSync(path, { recursive: true });
+});
+
+test("importing the subpaths starts nothing: no file, no listener", async () => {
+  const path = folder();
+  const child = Bun.spawn(
+    [
+      process.execPath,
+      "-e",
+      'await import("mono-agent/continuation"); await import("mono-agent/store"); await import("mono-agent")',
+    ],
+    {
+      cwd: join(import.meta.dir, "../.."),
+      env: { PATH: process.env.PATH ?? "", TMPDIR: path },
+      stdout: "pipe",
+      stderr: "pipe",
+    },
+  );
+  expect([await child.exited, await new Response(child.stderr).text()]).toEqual([0, ""]);
+  rmSync(path, { recursive: true });
+});
+
+test("a given store stays open after stop, and a crash between commit and activation is settled by the embedder's ledger", async () => {
+  const path = folder();
+  const store = await openStore({ stateDir: join(path, "state") });
+  const outside = {
+    state: { store },
+    continuationServers: ["worker"],
+    synthesize: async () => "answer",
+    supports: () => "supported" as const,
+    deliver: async () => ({ kind: "delivered" as const, parts: [{ id: "p" }] }),
+    recordHistory: async () => ({ recorded: true as const }),
+  };
+  const first = await createContinuations({ ...outside, listen: { port: freePort() } });
+  await first.start();
+  const run = first.issue({ originRunId: "run-1", conversationId: "room:7", replyTo: "room:7" });
+  const capability = run.capabilities.get("worker");
+  const claimed = await fetch(capability?.url ?? "", {
+    method: "POST",
+    headers: { authorization: `Bearer ${capability?.token}` },
+    body: JSON.stringify(claimBody({ clock: { now: Date.now } as never })),
+  });
+  const { continuationId } = (await claimed.json()) as { continuationId: string };
+  await run.release();
+  const { buildSnapshot } = await import("mono-agent/continuation");
+  const snapshot = buildSnapshot({
+    conversationId: "room:7",
+    originRunId: "run-1",
+    capturedAt: new Date().toISOString(),
+    history: [],
+    userText: "do it",
+    assistantText: "accepted",
+  });
+  if (snapshot === undefined) throw new Error("no snapshot");
+  const bound = await run.finalize(snapshot);
+  if (!bound.ok) throw new Error(bound.refusal.code);
+  await first.stop();
+
+  const second = await createContinuations({
+    ...outside,
+    listen: { port: freePort() },
+    committedSnapshot: async (originRunId) =>
+      originRunId === "run-1" ? bound.value.snapshotDigest : undefined,
+  });
+  await second.start();
+  expect(second.status(continuationId)?.originContext.state).toBe("pinned");
+  await second.stop();
+  await store.close();
+  rmSync(path, { recursive: true });
+});
