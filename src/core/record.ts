@@ -36,7 +36,8 @@ export const originContextStateSchema = z.enum(ORIGIN_CONTEXT_STATES);
 export type OriginContextState = z.infer<typeof originContextStateSchema>;
 
 const text = z.string().min(1);
-export const hex64 = z.string().regex(/^[0-9a-f]{64}$/, "must be 64 lower-case hex digits");
+const HEX64 = "must be 64 lower-case hex digits";
+export const hex64 = z.string(HEX64).regex(/^[0-9a-f]{64}$/, HEX64);
 /** Any string that `Date` can read: older runtimes were not stricter. What we write is always `toISOString()`. */
 export const dateText = z.string().refine((value) => !Number.isNaN(Date.parse(value)), "must be a date");
 const count = z.int().min(0);

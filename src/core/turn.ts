@@ -51,14 +51,15 @@ export interface Run {
   readonly finishedAt?: string;
 }
 
-const id = z.string().trim().min(1).max(FIELD_MAX_CHARS);
+const idLength = `must have 1 to ${FIELD_MAX_CHARS} characters`;
+const id = z.string("must be a text").trim().min(1, idLength).max(FIELD_MAX_CHARS, idLength);
 
 /** `POST …/turns` of the terminal channel. `requestId` makes the turn idempotent. */
 export const turnRequestSchema = z.strictObject({
   requestId: id,
   text: z
-    .string()
-    .min(1)
+    .string("must be a text")
+    .min(1, "must not be empty")
     .refine(
       (value) => utf8Bytes(value) <= TURN_TEXT_MAX_BYTES,
       `must be at most ${TURN_TEXT_MAX_BYTES} bytes of UTF-8`,
