@@ -80,6 +80,8 @@ export interface LoadedConfig {
   };
   /** Undefined when the service is off: no block and no selected server, or `enabled: false`. */
   readonly continuations: ContinuationsConfig | undefined;
+  /** It is off because of `continuations.enabled: false`, not because nothing asks for it. */
+  readonly continuationsDisabled: boolean;
   readonly terminal: {
     readonly enabled: boolean;
     readonly host: string;
@@ -104,13 +106,18 @@ export interface LoadOptions {
    * detached tokens that the host's has. Default false: a missing one is a problem.
    */
   readonly secretsOptional?: boolean;
+  /** How this program is called, for a command that a message advises. Default: mono-agent. */
+  readonly program?: string;
 }
 
 /** Reads the configuration. Throws `ConfigError`: `config_missing`, or `config_invalid` with every problem. */
 export function loadConfig(options: LoadOptions): LoadedConfig {
   const cwd = resolve(options.cwd);
   const configPath = resolve(cwd, options.configPath ?? CONFIG_FILE_NAME);
-  const file = readConfigFile(configPath);
+  const file = readConfigFile(configPath, {
+    isDefault: options.configPath === undefined,
+    program: options.program ?? "mono-agent",
+  });
   const { ours, warnings, problems } = splitBlocks(file, configPath);
   const overlaid = overlayEnvironment(ours, options.env);
   const raw = overlaid.value;
@@ -153,6 +160,7 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
     },
     mcpServers: checked.mcpServers,
     continuations,
+    continuationsDisabled: declared?.enabled === false,
     host: { stateDir: resolve(cwd, blocks.host.stateDir) },
     secrets: createSecrets(
       options.env,
@@ -163,12 +171,17 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
   });
 }
 
-function readConfigFile(configPath: string): JsonObject {
+function readConfigFile(
+  configPath: string,
+  { isDefault, program }: { isDefault: boolean; program: string },
+): JsonObject {
   const file = readTextFile(configPath, CONFIG_FILE_MAX_BYTES);
   if (file.kind === "missing") {
     throw new ConfigError(
       "config_missing",
-      `there is no configuration at ${configPath}; write a first one with \`mono-agent init\``,
+      isDefault
+        ? `there is no configuration at ${configPath}; write a first one with \`${program} init\``
+        : `there is no configuration at ${configPath}`,
     );
   }
   const unusable = (message: string) => invalid([{ source: configPath, path: "", message }]);
@@ -191,7 +204,10 @@ function splitBlocks(file: JsonObject, configPath: string) {
   for (const [key, value] of Object.entries(file)) {
     if (Object.hasOwn(BLOCKS, key)) ours[key] = value;
     else if (FOREIGN_BLOCKS.has(key)) warnings.push(`${key}: this host has no such block; it is ignored`);
-    else problems.push({ source: configPath, path: key, message: unknownKey(key, Object.keys(BLOCKS)) });
+    else {
+      const message = unknownKey(key, Object.keys(BLOCKS), [...FOREIGN_BLOCKS]);
+      problems.push({ source: configPath, path: key, message });
+    }
   }
   return { ours, warnings, problems };
 }

@@ -148,9 +148,9 @@ function issueProblems(
   }
 }
 
-/** The message for a key that is not known here. */
-export function unknownKey(key: string, known: readonly string[]): string {
-  const nearest = nearestName(key, known);
+/** The message for a key that is not known here. `tolerated` keys are no error elsewhere, so they may be meant too. */
+export function unknownKey(key: string, known: readonly string[], tolerated: readonly string[] = []): string {
+  const nearest = nearestName(key, [...known, ...tolerated]);
   const hint = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
   return `unknown key${hint}; allowed here: ${known.join(", ")}`;
 }

@@ -1,5 +1,7 @@
 import { z } from "zod";
+import { isJsonObject } from "../core/json.ts";
 import {
+  BESIDE_OTHER_PROBLEMS,
   DAY_MS,
   FIELD_MAX_CHARS,
   limitsSchema,
@@ -80,36 +82,37 @@ const localProvider = z
   .superRefine((local, context) => {
     if (local.type !== "openai_compat" || local.baseUrl !== undefined) return;
     context.addIssue({ code: "custom", path: ["baseUrl"], message: "is required for type openai_compat" });
-  });
+  }, BESIDE_OTHER_PROBLEMS);
+
+const ROUTE_MODES = ["notify_if_actionable", "capture", "silent"] as const;
 
 const namedRoute = z
   .strictObject({
-    mode: z.enum(["notify_if_actionable", "capture", "silent"]),
+    mode: z.enum(ROUTE_MODES),
     conversationId: conversationId.optional(),
   })
   .superRefine((route, context) => {
+    if (!ROUTE_MODES.some((mode) => mode === route.mode)) return;
     const needed = route.mode !== "silent";
     if (needed === (route.conversationId !== undefined)) return;
     const message = needed ? `is required for mode ${route.mode}` : "is forbidden for mode silent";
     context.addIssue({ code: "custom", path: ["conversationId"], message });
-  });
+  }, BESIDE_OTHER_PROBLEMS);
 
-const unique = (names: readonly string[], context: z.RefinementCtx, key: string) => {
-  for (const [index, name] of names.entries()) {
-    if (names.indexOf(name) === index) continue;
-    context.addIssue({ code: "custom", path: [index, key], message: "is there twice" });
-  }
-};
+/** The rule that no two entries of a list have the same name under `key`. */
+const unique =
+  <K extends string>(key: K) =>
+  (entries: readonly Partial<Record<K, unknown>>[], context: z.RefinementCtx) => {
+    const names = entries.map((entry) => (isJsonObject(entry) ? entry[key] : undefined));
+    for (const [index, name] of names.entries()) {
+      if (typeof name !== "string" || names.indexOf(name) === index) continue;
+      context.addIssue({ code: "custom", path: [index, key], message: "is there twice" });
+    }
+  };
 
 export const detachedServicesSchema = z
   .array(z.strictObject({ name: printable(NAME_MAX_CHARS, "a service name"), tokenEnv: envName }))
-  .superRefine((services, context) => {
-    unique(
-      services.map((service) => service.name),
-      context,
-      "name",
-    );
-  })
+  .superRefine(unique("name"), BESIDE_OTHER_PROBLEMS)
   .default([]);
 
 export const BLOCKS = {
@@ -148,16 +151,7 @@ export const BLOCKS = {
     .prefault({}),
   providers: z
     .strictObject({
-      local: z
-        .array(localProvider)
-        .superRefine((locals, context) => {
-          unique(
-            locals.map((local) => local.id),
-            context,
-            "id",
-          );
-        })
-        .default([]),
+      local: z.array(localProvider).superRefine(unique("id"), BESIDE_OTHER_PROBLEMS).default([]),
       anthropic: z
         .strictObject({
           apiKeyEnv: envName.default(DEFAULT_ANTHROPIC_KEY_ENV),

@@ -10,7 +10,7 @@ import { configSchema } from "./schema.ts";
  */
 export function effectiveConfig(config: LoadedConfig): JsonObject {
   const { identity: _, ...context } = config.context;
-  const { secrets: _secrets, mcpServers, ...rest } = config;
+  const { secrets: _secrets, mcpServers, continuationsDisabled: _disabled, ...rest } = config;
   const servers = Object.fromEntries([...mcpServers].map(([name, spec]) => [name, serverSummary(spec)]));
   // Through JSON text, which drops undefined members.
   return JSON.parse(

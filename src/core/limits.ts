@@ -71,7 +71,7 @@ export const MAX_ACTIVE_PER_ORIGIN = 500;
 
 /**
  * For a rule over several keys of an object or list: it is checked although another key is wrong, so that all problems
- * are reported at once. Such a rule must bear values of a wrong type; a comparison with one is simply false.
+ * are reported at once. Such a rule may meet values of a wrong type, whatever the compiler thinks.
  */
 export const BESIDE_OTHER_PROBLEMS = {
   when: ({ value }: { readonly value: unknown }) => typeof value === "object" && value !== null,
@@ -88,7 +88,7 @@ export const limitsSchema = z
     operatorPageSize: positive(500, 100),
   })
   .superRefine(({ maxActivePerOrigin = 1, maxActiveRecords }, context) => {
-    if (maxActivePerOrigin > maxActiveRecords) {
+    if (typeof maxActiveRecords === "number" && maxActivePerOrigin > maxActiveRecords) {
       context.addIssue({
         code: "custom",
         path: ["maxActivePerOrigin"],

@@ -257,6 +257,16 @@ test("the JSON Schema is made from the same definition", () => {
   });
 });
 
-test("a file that is not there names the way to make one", () => {
-  expect(() => loadConfig({ cwd: join(folder.path, "nowhere"), env: {} })).toThrow(/mono-agent init/);
+test("a file that is not there names the way to make one, unless another was asked for", () => {
+  const missing = (more: { configPath?: string; program?: string }) => {
+    try {
+      loadConfig({ cwd: join(folder.path, "nowhere"), env: {}, ...more });
+    } catch (error) {
+      if (error instanceof ConfigError) return error.message;
+    }
+    throw new Error("it loaded");
+  };
+  expect(missing({})).toContain("`mono-agent init`");
+  expect(missing({ program: "./dist/mono-agent" })).toContain("`./dist/mono-agent init`");
+  expect(missing({ configPath: "/nope/x.json" })).toBe("there is no configuration at /nope/x.json");
 });

@@ -315,3 +315,60 @@ test.each([
   folder.write("mono-agent.config.json", text);
   expect(() => loadConfig({ cwd: folder.path, env: {} })).toThrow(message);
 });
+
+describe("a rule over several keys", () => {
+  const service = { name: "a", tokenEnv: "A_TOKEN" };
+  test.each([
+    [
+      "maxActivePerOrigin",
+      { continuations: { limits: { maxActiveRecords: 5, maxActivePerOrigin: 6, maxConcurrent: "many" } } },
+      ["continuations.limits.maxConcurrent", "continuations.limits.maxActivePerOrigin"],
+    ],
+    [
+      "the default of maxActiveRecords",
+      { continuations: { limits: { maxActivePerOrigin: 10_001, maxConcurrent: null } } },
+      ["continuations.limits.maxConcurrent", "continuations.limits.maxActivePerOrigin"],
+    ],
+    [
+      "a provider's address",
+      { providers: { local: [{ id: "box", type: "openai_compat", models: 5 }] } },
+      ["providers.local[0].models", "providers.local[0].baseUrl"],
+    ],
+    [
+      "a route's conversation",
+      { continuations: { namedRoutes: { r: { mode: "silent", conversationId: 5 } } } },
+      ["continuations.namedRoutes.r.conversationId", "continuations.namedRoutes.r.conversationId"],
+    ],
+    [
+      "names that are there twice",
+      { continuations: { enabled: false, detachedServices: [service, { ...service, tokenEnv: "a" }, 5] } },
+      [
+        "continuations.detachedServices[1].tokenEnv",
+        "continuations.detachedServices[2]",
+        "continuations.detachedServices[1].name",
+      ],
+    ],
+    [
+      "ids that are there twice",
+      { providers: { local: [1, 2].map(() => ({ id: "a", type: "ollama", models: 5 })) } },
+      ["providers.local[0].models", "providers.local[1].models", "providers.local[1].id"],
+    ],
+  ])("is reported beside another problem: %s", (_, blocks, paths) => {
+    expect(folder.problemList(blocks).map((problem) => problem.path)).toEqual(paths);
+  });
+
+  test.each([
+    ["a list", { continuations: { limits: [] } }],
+    ["a text", { continuations: { limits: { maxActiveRecords: "5", maxActivePerOrigin: 6 } } }],
+    ["an unknown mode", { continuations: { namedRoutes: { r: { mode: "reply" } } } }],
+    ["nothing", { providers: { local: [null] } }],
+  ])("says nothing of its own about a value of a wrong type: %s", (_, blocks) => {
+    expect(folder.problems(blocks).length).toBe(1);
+  });
+});
+
+test("a misspelled block of another host gets its name as a hint, and is not listed as allowed here", () => {
+  const [problem] = folder.problems({ slak: {} });
+  expect(problem).toStartWith('slak: unknown key; did you mean "slack"?; allowed here: ');
+  expect(problem?.match(/slack/g)?.length).toBe(1);
+});
