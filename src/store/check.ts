@@ -3,10 +3,8 @@ import { type ErrorCode, StoreError } from "../core/errors.ts";
 import type { FileSystem } from "../core/ports/platform.ts";
 import { type ContinuationState, STATES } from "../core/record.ts";
 import { markerProjection } from "./activation.ts";
-import { missingGuard } from "./guard.ts";
 import { type Inspection, inspectState, type Problem } from "./inspect.ts";
 import { type StorePaths, storePaths } from "./paths.ts";
-import { secretRefusal } from "./secret.ts";
 import { readSecureFile } from "./secure.ts";
 import { readSnapshot } from "./snapshots.ts";
 
@@ -32,7 +30,11 @@ export interface StoreCheck {
   readonly findings: readonly StoreFinding[];
   readonly records: number;
   readonly counts: Readonly<Record<ContinuationState, number>>;
+  /** Delivered, but the conversation does not hold the answer. */
+  readonly historyDegraded: number;
   readonly snapshots: number;
+  /** Folders with another mode than 0700, which the next opening sets right. */
+  readonly looseFolders: readonly string[];
   /** A host kept changing the directory; the counts may be of slightly different moments. */
   readonly moving: boolean;
 }
@@ -59,13 +61,19 @@ export function checkContinuationStore(options: { fs: FileSystem; stateDir: stri
   }
   const { inspection, findings, stable } = before;
   const counts = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<ContinuationState, number>;
-  for (const record of inspection.records.values()) counts[record.state] += 1;
+  let historyDegraded = 0;
+  for (const record of inspection.records.values()) {
+    counts[record.state] += 1;
+    if (record.receipt?.historyRecorded === false) historyDegraded += 1;
+  }
   return {
     exists: inspection.exists,
     findings,
     records: inspection.records.size,
     counts,
+    historyDegraded,
     snapshots: inspection.blobs.size,
+    looseFolders: inspection.repairs.flatMap((step) => (step.op === "chmod" ? [step.path] : [])),
     moving: !stable,
   };
 }
@@ -74,7 +82,8 @@ function read(fs: FileSystem, paths: StorePaths): Reading {
   const findings: StoreFinding[] = [];
   const generation = transactionText(fs, paths);
   const inspection = inspectState(fs, paths, (problem) => findings.push(findingOf(problem)));
-  findings.push(...judge(fs, paths, inspection));
+  const unread = new Set(findings.map((finding) => finding.path));
+  findings.push(...judge(fs, paths, inspection, unread));
   return { inspection, findings, stable: transactionText(fs, paths) === generation };
 }
 
@@ -88,8 +97,16 @@ function transactionText(fs: FileSystem, paths: StorePaths): string {
   }
 }
 
-/** What opening would refuse, or fall back on, though each file by itself is readable. */
-function judge(fs: FileSystem, paths: StorePaths, inspection: Inspection): StoreFinding[] {
+/**
+ * What opening would refuse, or fall back on, though each file by itself is readable. What the files of `unread` hold is
+ * not known, so nothing is said about it.
+ */
+function judge(
+  fs: FileSystem,
+  paths: StorePaths,
+  inspection: Inspection,
+  unread: ReadonlySet<string>,
+): StoreFinding[] {
   const { manifest, secret, records } = inspection;
   const findings: StoreFinding[] = [];
   const report = (path: string, error: StoreError) =>
@@ -97,7 +114,11 @@ function judge(fs: FileSystem, paths: StorePaths, inspection: Inspection): Store
 
   const guardRequired = manifest?.rollbackGuardRequired ?? false;
   if (guardRequired && !inspection.guard && fs.lstat(paths.guard, "check.guard") === undefined) {
-    report(paths.guard, missingGuard(paths));
+    findings.push({
+      path: paths.guard,
+      problem: `${paths.guard} is missing, but the manifest requires it: an older runtime may have changed this directory`,
+      remedy: "restore it, or the whole directory, from a backup, or write it back if you know that none did",
+    });
   }
   const legacy = inspection.legacy[0];
   if (!guardRequired && legacy !== undefined) {
@@ -108,7 +129,14 @@ function judge(fs: FileSystem, paths: StorePaths, inspection: Inspection): Store
     });
   }
   const evidence = records.size > 0 || inspection.markers.length > 0;
-  if (secret.kind !== "valid" && evidence) report(paths.secret, secretRefusal(paths, secret.kind));
+  if (secret.kind !== "valid" && evidence && !unread.has(paths.secret)) {
+    const state = secret.kind === "absent" ? "missing" : "empty or damaged";
+    findings.push({
+      path: paths.secret,
+      problem: `${paths.secret} is ${state} beside existing continuations, whose tokens and bindings depend on it`,
+      remedy: REMEDIES.store_secret_invalid,
+    });
+  }
 
   for (const { path, marker } of inspection.markers) {
     try {

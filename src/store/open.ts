@@ -166,6 +166,10 @@ function stateDirSteps(fs: FileSystem, stateDir: string): FileStep[] {
 }
 
 function prepareFolders(fs: FileSystem, paths: StorePaths, inspection: Inspection, logger: Logger): void {
+  for (const repair of inspection.repairs) {
+    if (repair.op === "chmod")
+      logger.warn("a folder did not have mode 0700; it is repaired", { path: repair.path });
+  }
   fs.runSync([
     ...inspection.repairs,
     ...inspection.missingFolders.map(
