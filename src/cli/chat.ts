@@ -15,6 +15,7 @@ import { CONFIG_ARGS, leaf } from "./command.ts";
 import type { CliIo, ExitCode } from "./io.ts";
 import { readOwnerOnlyText } from "./owner-secret.ts";
 import { configOf } from "./settings.ts";
+import { programOf } from "./shell.ts";
 
 const CHAT_ARGS = {
   ...CONFIG_ARGS,
@@ -36,14 +37,18 @@ export function chatCommand(io: CliIo): CommandDef {
       );
     }
     const { config } = configOf(args, io, { secretsOptional: true });
-    const client = clientOf(config, args.conversation);
+    const client = clientOf(config, args.conversation, programOf(io));
     return process.stdin.isTTY === true && process.stdout.isTTY === true
       ? atTerminal(client)
       : throughPipe(client, io);
   });
 }
 
-function clientOf({ configPath, terminal, host }: LoadedConfig, conversation: string): ChatClient {
+function clientOf(
+  { configPath, terminal, host }: LoadedConfig,
+  conversation: string,
+  program: string,
+): ChatClient {
   if (!terminal.enabled) {
     throw new CliError(
       "operation_failed",
@@ -54,11 +59,11 @@ function clientOf({ configPath, terminal, host }: LoadedConfig, conversation: st
   const address = `http://${name}:${terminal.port}`;
   const path = join(host.stateDir, TERMINAL_TOKEN_FILE);
   const token = readOwnerOnlyText(createFileSystem(), path)?.trim();
-  if (token === undefined) throw new CliError("host_unreachable", noHostAt(address));
+  if (token === undefined) throw new CliError("host_unreachable", noHostAt(address, program));
   if (!TERMINAL_TOKEN_PATTERN.test(token)) {
     throw new CliError("operation_failed", `${path} does not hold a token`);
   }
-  return createChatClient({ address, conversation, token });
+  return createChatClient({ address, conversation, token, program });
 }
 
 async function atTerminal(client: ChatClient): Promise<ExitCode> {

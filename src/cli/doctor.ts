@@ -6,13 +6,18 @@ import { createFileSystem } from "../platform/filesystem.ts";
 import { CONFIG_ARGS, JSON_ARG, leaf } from "./command.ts";
 import type { CliIo } from "./io.ts";
 import { type ConfigFlags, environmentOf } from "./settings.ts";
+import { programOf } from "./shell.ts";
 
 const MARKS = { ok: "✓", waiting: "…", disabled: "–", error: "✗" } as const;
 
 export function doctorCommand(io: CliIo): CommandDef {
   const description = "Check configuration and state without changing anything";
   return leaf("doctor", description, { ...CONFIG_ARGS, ...JSON_ARG }, async (args) => {
-    const report = runDoctor({ config: loaded(args, io), fs: createFileSystem() });
+    const report = runDoctor({
+      config: loaded(args, io),
+      fs: createFileSystem(),
+      program: programOf(io),
+    });
     io.out(args.json === true ? `${JSON.stringify(report, null, 2)}\n` : reportText(report));
     return report.ok ? 0 : 1;
   });
@@ -21,7 +26,7 @@ export function doctorCommand(io: CliIo): CommandDef {
 function loaded(flags: ConfigFlags, io: CliIo): LoadedConfig | ConfigError {
   const env = environmentOf(flags, io);
   try {
-    return loadConfig({ cwd: io.cwd, configPath: flags.config, env });
+    return loadConfig({ cwd: io.cwd, configPath: flags.config, env, program: programOf(io) });
   } catch (error) {
     if (error instanceof ConfigError) return error;
     throw error;

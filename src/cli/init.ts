@@ -7,7 +7,7 @@ import { createIds } from "../platform/ids.ts";
 import { leaf } from "./command.ts";
 import { starterFiles } from "./init-files.ts";
 import type { CliIo } from "./io.ts";
-import { shellWord } from "./settings.ts";
+import { programOf } from "./shell.ts";
 
 const INIT_ARGS = {
   force: { type: "boolean", description: "Replace files that are there" },
@@ -31,7 +31,7 @@ export function initCommand(io: CliIo): CommandDef {
       throw new CliError("operation_failed", `can't write ${error.path} (${error.errno})`, { cause: error });
     }
     for (const file of files) io.out(`wrote ${file.name}\n`);
-    const self = io.self.map(shellWord).join(" ");
+    const self = programOf(io);
     io.out(`\nnext:\n${NEXT.map(([command, what]) => `  ${self} ${command.padEnd(8)} ${what}\n`).join("")}`);
     return 0;
   });

@@ -2,6 +2,7 @@ import { type ArgsDef, type CommandDef, parseArgs, renderUsage } from "citty";
 import { nearestName } from "../config/nearest.ts";
 import { AppError, BugError, CliError, ERROR_TABLE, errorText } from "../core/errors.ts";
 import type { CliIo, ExitCode } from "./io.ts";
+import { programOf } from "./shell.ts";
 import { VERSION } from "./version.ts";
 
 /**
@@ -120,7 +121,9 @@ function failure(error: unknown, names: readonly string[], io: CliIo): ExitCode 
   // citty's own errors are all about arguments; it does not export their class.
   const usage = error instanceof Error && error.name === "CLIError";
   if (usage || (error instanceof AppError && error.code === "usage")) {
-    io.err(`error: ${Bun.stripANSI(errorText(error))}\nsee: ${names.join(" ")} --help\n`);
+    io.err(
+      `error: ${Bun.stripANSI(errorText(error))}\nsee: ${[programOf(io), ...names.slice(1)].join(" ")} --help\n`,
+    );
     return 2;
   }
   if (error instanceof AppError) {

@@ -1,9 +1,10 @@
 import type { CommandDef } from "citty";
-import { CliError } from "../core/errors.ts";
+import { CliError, StoreError } from "../core/errors.ts";
 import { createLogger, LOG_LEVELS } from "../platform/logger.ts";
 import { CONFIG_ARGS, leaf } from "./command.ts";
 import type { CliIo } from "./io.ts";
 import { configOf } from "./settings.ts";
+import { programOf, typedFlags } from "./shell.ts";
 
 const SERVE_ARGS = {
   ...CONFIG_ARGS,
@@ -31,7 +32,12 @@ export function serveCommand(io: CliIo): CommandDef {
     const stopped = Promise.withResolvers<void>();
     const forget = io.onStop(stopped.resolve);
     const { startMonoAgent } = await import("../host/index.ts");
-    const app = await startMonoAgent({ config, logger, env });
+    const app = await startMonoAgent({ config, logger, env }).catch((error: unknown) => {
+      throw withWayOut(
+        error,
+        `${programOf(io)} doctor${typedFlags({ config: args.config, "env-file": args["env-file"] })}`,
+      );
+    });
     // The listeners keep the process alive; without one there would be nothing to wait for.
     if (Object.keys(app.addresses).length === 0) {
       await app.stop();
@@ -45,4 +51,11 @@ export function serveCommand(io: CliIo): CommandDef {
     logger.info("stopped");
     return 0;
   });
+}
+
+/** The start stops at the first bad file. `doctor` names all of them, and what to do about each. */
+function withWayOut(error: unknown, doctor: string): unknown {
+  if (!(error instanceof StoreError)) return error;
+  if (error.code !== "store_corrupt" && error.code !== "store_unsafe_file") return error;
+  return new CliError(error.code, `${error.message}; \`${doctor}\` says what to do`, { cause: error });
 }

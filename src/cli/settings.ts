@@ -4,6 +4,7 @@ import { type LoadedConfig, loadConfig } from "../config/load.ts";
 import { CONFIG_FILE_MAX_BYTES, readTextFile } from "../config/text-file.ts";
 import { CliError } from "../core/errors.ts";
 import type { CliIo } from "./io.ts";
+import { programOf } from "./shell.ts";
 
 /** The values of CONFIG_ARGS. */
 export interface ConfigFlags {
@@ -35,18 +36,13 @@ export function configOf(
   options: { secretsOptional: boolean },
 ): { config: LoadedConfig; env: Environment } {
   const env = environmentOf(flags, io);
-  const config = loadConfig({ cwd: io.cwd, configPath: flags.config, env, ...options });
+  const config = loadConfig({
+    cwd: io.cwd,
+    configPath: flags.config,
+    env,
+    program: programOf(io),
+    ...options,
+  });
   for (const warning of config.warnings) io.err(`warning: ${warning}\n`);
   return { config, env };
-}
-
-/** The flags again, as they are typed in a shell, for a command that is printed to be copied. */
-export function typedFlags(flags: Readonly<Record<string, string | undefined>>): string {
-  return Object.entries(flags)
-    .flatMap(([name, value]) => (value === undefined ? [] : [` --${name} ${shellWord(value)}`]))
-    .join("");
-}
-
-export function shellWord(text: string): string {
-  return /^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

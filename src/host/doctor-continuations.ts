@@ -3,6 +3,7 @@ import type { FileSystem } from "../core/ports/platform.ts";
 import { TERMINAL_SCHEME } from "../core/terminal.ts";
 import { checkContinuationStore, type StoreCheck, type StoreFinding } from "../store/check.ts";
 import type { DoctorSection } from "./doctor-report.ts";
+import { looseFolder } from "./state-folder.ts";
 
 const ID = "continuations";
 const LABEL = "Continuations";
@@ -11,15 +12,22 @@ const LABEL = "Continuations";
 const LISTED_MAX = 20;
 
 /** Settings and state of the continuation service. Reads every file that opening the store would read. */
-export function continuationsSection(config: LoadedConfig, fs: FileSystem): DoctorSection {
+export function continuationsSection(config: LoadedConfig, fs: FileSystem, program: string): DoctorSection {
   const { continuations } = config;
   if (continuations === undefined) {
-    const details = ["no continuations block and no selected server, or enabled is false"];
+    const why = config.continuationsDisabled
+      ? "continuations.enabled is false"
+      : "no continuations block and no selected server";
+    const details = [why];
     return { id: ID, label: LABEL, status: "disabled", details };
   }
   const settings = settingsLines(config, continuations);
   const check = checkContinuationStore({ fs, stateDir: continuations.stateDir });
-  const waiting = [...waitingRoutes(config, continuations), ...waitingRecords(check)];
+  const waiting = [
+    ...waitingRoutes(config, continuations),
+    ...waitingRecords(check, program),
+    ...check.looseFolders.map(looseFolder),
+  ];
   const broken = check.findings.filter((finding) => finding.affects === undefined);
   const harmed = check.findings.filter((finding) => finding.affects !== undefined);
   return {
@@ -69,16 +77,21 @@ function missingScheme(route: NamedRoute, schemes: readonly string[]): string | 
   return schemes.includes(scheme) ? undefined : scheme;
 }
 
-function waitingRecords({ counts }: StoreCheck): string[] {
+function waitingRecords({ counts, historyDegraded }: StoreCheck, program: string): string[] {
   const lines: string[] = [];
   if (counts.delivery_unknown > 0) {
     lines.push(
-      `${counts.delivery_unknown} with an unknown delivery wait for \`mono-agent continuations resolve\``,
+      `${counts.delivery_unknown} with an unknown delivery wait for \`${program} continuations resolve\``,
     );
   }
   if (counts.dead_lettered > 0) {
     lines.push(
-      `${counts.dead_lettered} dead-lettered: see \`mono-agent continuations list --state dead_lettered\``,
+      `${counts.dead_lettered} dead-lettered: see \`${program} continuations list --state dead_lettered\``,
+    );
+  }
+  if (historyDegraded > 0) {
+    lines.push(
+      `${historyDegraded} delivered, but not recorded in the conversation's history: see \`${program} continuations list --state delivered\``,
     );
   }
   return lines;

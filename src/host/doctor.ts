@@ -2,11 +2,14 @@ import { join } from "node:path";
 import type { LoadedConfig } from "../config/load.ts";
 import { ConfigError } from "../core/errors.ts";
 import { serverTransport } from "../core/mcp-servers.ts";
-import type { FileSystem } from "../core/ports/platform.ts";
+import { ownerOnlyProblem } from "../core/owner-only.ts";
+import { FileFault, type FileSystem } from "../core/ports/platform.ts";
+import { TERMINAL_TOKEN_FILE, TERMINAL_TOKEN_PATTERN } from "../core/terminal.ts";
 import { checkTurns } from "../turns/check.ts";
 import { continuationsSection } from "./doctor-continuations.ts";
 import type { DoctorReport, DoctorSection, SectionStatus } from "./doctor-report.ts";
 import { HOST_DATABASE } from "./start.ts";
+import { stateFolderProblem } from "./state-folder.ts";
 
 /**
  * Owns: the report on configuration and state (host-facts.md §8), beside a running host too.
@@ -16,14 +19,20 @@ import { HOST_DATABASE } from "./start.ts";
 
 export type { DoctorReport, DoctorSection } from "./doctor-report.ts";
 
+const TOKEN_LABEL = "terminal-token.check";
+/** Enough to tell a token and its newline from anything longer. */
+const TOKEN_MAX_BYTES = 256;
+
 export interface DoctorInput {
   /** The configuration, or why there is none. */
   readonly config: LoadedConfig | ConfigError;
   readonly fs: FileSystem;
+  /** How the command line is called, for the commands that the report advises. Default: mono-agent. */
+  readonly program?: string;
 }
 
 /** Checks everything that can be checked without a running host. Never throws for what it finds. */
-export function runDoctor({ config, fs }: DoctorInput): DoctorReport {
+export function runDoctor({ config, fs, program = "mono-agent" }: DoctorInput): DoctorReport {
   if (config instanceof ConfigError) {
     const { problems } = config;
     const details = problems.length === 0 ? [config.message] : problems.map(problemLine);
@@ -33,9 +42,9 @@ export function runDoctor({ config, fs }: DoctorInput): DoctorReport {
     configSection(config),
     modelSection(config),
     toolsSection(config),
-    continuationsSection(config, fs),
+    continuationsSection(config, fs, program),
     turnsSection(config, fs),
-    terminalSection(config),
+    terminalSection(config, fs),
   ]);
 }
 
@@ -95,6 +104,14 @@ function toolsSection({ tools, mcpServers }: LoadedConfig): DoctorSection {
 }
 
 function turnsSection({ host }: LoadedConfig, fs: FileSystem): DoctorSection {
+  const ledger = ledgerSection(host, fs);
+  const folder = stateFolderProblem(fs, host.stateDir);
+  if (folder === undefined) return ledger;
+  const status = ledger.status === "error" ? "error" : folder.status;
+  return { ...ledger, status, details: [...ledger.details, folder.detail] };
+}
+
+function ledgerSection(host: LoadedConfig["host"], fs: FileSystem): DoctorSection {
   const path = join(host.stateDir, HOST_DATABASE);
   const section = (status: SectionStatus, ...details: string[]): DoctorSection => {
     return { id: "turns", label: "Turns and history", status, details: [path, ...details] };
@@ -122,16 +139,39 @@ function turnsSection({ host }: LoadedConfig, fs: FileSystem): DoctorSection {
   }
 }
 
-function terminalSection({ terminal }: LoadedConfig): DoctorSection {
+function terminalSection({ terminal, host }: LoadedConfig, fs: FileSystem): DoctorSection {
   const label = "Terminal channel";
   if (!terminal.enabled) {
     return { id: "terminal", label, status: "disabled", details: ["terminal.enabled is false"] };
   }
   const admitted = terminal.allow === undefined ? "every conversation" : terminal.allow.join(", ") || "none";
+  const problem = tokenProblem(fs, join(host.stateDir, TERMINAL_TOKEN_FILE));
   return {
     id: "terminal",
     label,
-    status: "ok",
-    details: [`${terminal.host}:${terminal.port}`, `admits: ${admitted}`],
+    status: problem === undefined ? "ok" : "error",
+    details: [`${terminal.host}:${terminal.port}`, `admits: ${admitted}`, ...(problem ?? [])],
   };
+}
+
+/** Why the channel would refuse its token file, as the start decides it. A missing one is made by the start. */
+function tokenProblem(fs: FileSystem, path: string): [string] | undefined {
+  const remedy = "delete it to get a new token, or repair its owner and mode";
+  try {
+    const stat = fs.lstat(path, TOKEN_LABEL);
+    if (stat === undefined) return undefined;
+    const unsafe = ownerOnlyProblem(stat, fs.uid);
+    if (unsafe !== undefined) return [`${path} ${unsafe}; ${remedy}`];
+    const file = fs.open(path, TOKEN_LABEL);
+    if (file === undefined) return undefined;
+    try {
+      const text = new TextDecoder().decode(file.read(TOKEN_MAX_BYTES)).trimEnd();
+      return TERMINAL_TOKEN_PATTERN.test(text) ? undefined : [`${path} does not hold a token; ${remedy}`];
+    } finally {
+      file.close();
+    }
+  } catch (error) {
+    if (!(error instanceof FileFault)) throw error;
+    return [`${path} can't be read (${error.errno}); ${remedy}`];
+  }
 }

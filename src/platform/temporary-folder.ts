@@ -1,6 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { FileFault } from "../core/ports/platform.ts";
 
 export interface TemporaryFolder {
   readonly path: string;
@@ -12,9 +13,9 @@ export interface TemporaryFolder {
   remove(): void;
 }
 
-/** A new owner-only folder below the system's folder for temporaries. */
+/** A new owner-only folder below the system's folder for temporaries, which a `FileFault` names when that fails. */
 export function makeTemporaryFolder(prefix: string): TemporaryFolder {
-  const path = mkdtempSync(join(tmpdir(), prefix));
+  const path = makeFolder(tmpdir(), prefix);
   const inside = (name: string) => join(path, name);
   return {
     path,
@@ -23,4 +24,13 @@ export function makeTemporaryFolder(prefix: string): TemporaryFolder {
     output: (name) => Bun.file(inside(name)),
     remove: () => rmSync(path, { recursive: true, force: true }),
   };
+}
+
+function makeFolder(parent: string, prefix: string): string {
+  try {
+    return mkdtempSync(join(parent, prefix));
+  } catch (error) {
+    const errno = error instanceof Error && "code" in error ? String(error.code) : "EUNKNOWN";
+    throw new FileFault("temporary.mkdir", parent, errno, { cause: error });
+  }
 }

@@ -73,6 +73,7 @@ beforeEach(() => {
 });
 afterEach(() => folder.remove());
 
+const SELF = ["./dist/my agent"];
 const run = (line: string, columns?: number) =>
   cliRun(folder.path, ["continuations", ...line.split(" ").filter(Boolean)], { columns });
 
@@ -217,4 +218,48 @@ describe("when it does not work, the message names the way out", () => {
     expect(err).toContain(reason);
     expect(err).not.toContain(operatorToken(SECRET));
   });
+});
+
+describe("a command that is printed to be copied begins as this program was called", () => {
+  const asSelf = (line: string) => cliRun(folder.path, line.split(" "), { self: SELF });
+
+  test("the next page", async () => {
+    answer = { status: 200, body: { continuations: [STATUS], pageSize: 1, nextCursor: "WyJh" } };
+    const { out } = await asSelf("continuations list --limit 1");
+    expect(out).toEndWith("\nmore: './dist/my agent' continuations list --limit 1 --cursor WyJh\n");
+  });
+
+  test("where no host runs", async () => {
+    const closed = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response() });
+    const { port } = closed;
+    await closed.stop(true);
+    writeConfig(port);
+    expect((await asSelf("continuations health")).err).toContain("start it with `'./dist/my agent' serve`");
+  });
+
+  test("where no host has run yet", async () => {
+    unlinkSync(secretPath);
+    expect((await asSelf("continuations list")).err).toContain("with `'./dist/my agent' serve`");
+    expect((await asSelf("chat")).err).toContain("start one with `'./dist/my agent' serve`");
+  });
+
+  test("wrong usage and a missing configuration", async () => {
+    expect((await asSelf("continuations list --limit 0")).err).toEndWith(
+      "\nsee: './dist/my agent' continuations list --help\n",
+    );
+    unlinkSync(join(folder.path, "mono-agent.config.json"));
+    expect((await asSelf("serve")).err).toContain("`'./dist/my agent' init`");
+    expect((await asSelf("serve --config /nope/x.json")).err).not.toContain("init");
+    expect((await asSelf("doctor")).out).toContain("`'./dist/my agent' init`");
+  });
+});
+
+test("continuations that are turned off are not called unconfigured", async () => {
+  folder.write("mono-agent.config.json", { ...MINIMAL, continuations: { enabled: false } });
+  const off = await run("list");
+  expect([off.code, off.out]).toEqual([1, ""]);
+  expect(off.err).toContain("continuations.enabled is false");
+  expect(off.err).not.toContain("not configured");
+  folder.write("mono-agent.config.json", MINIMAL);
+  expect((await run("list")).err).toContain("not configured");
 });

@@ -1,9 +1,12 @@
-import { afterEach, beforeEach, expect, test } from "bun:test";
-import { chmodSync, existsSync, mkdirSync, readdirSync } from "node:fs";
+import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { chmodSync, existsSync, linkSync, mkdirSync, readdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import type { DoctorReport } from "../../src/host/doctor.ts";
+import { createFileSystem } from "../../src/platform/filesystem.ts";
 import { cliRun } from "../support/cli-run.ts";
 import { type ConfigFolder, configFolder, MINIMAL } from "../support/config-folder.ts";
+import { recordIn } from "../support/records.ts";
+import { openStore } from "../support/store-harness.ts";
 
 let folder: ConfigFolder;
 beforeEach(() => {
@@ -93,4 +96,113 @@ test("the text for people marks each section and ends with a verdict", async () 
   expect(out).toContain("✓ Configuration: ok\n");
   expect(out).toContain("– Continuations: disabled\n");
   expect(out.trimEnd().endsWith("ready")).toBe(true);
+});
+
+describe("what the start would refuse or repair", () => {
+  const HOST = ".mono-agent";
+  const STORE = ".mono-agent/continuations";
+  const TOKEN = `${HOST}/terminal-token`;
+  const at = (name: string) => join(folder.path, name);
+  const detailsOf = (report: DoctorReport, id: string) =>
+    report.sections.find((section) => section.id === id)?.details.join("\n") ?? "";
+
+  test.each([
+    ["a loose mode", (path: string) => chmodSync(path, 0o644), "has mode 644, not 600"],
+    ["a second name", (path: string) => linkSync(path, at("other")), "has 2 names"],
+    ["other content", () => folder.write(TOKEN, "short\n"), "does not hold a token"],
+  ])("a terminal token with %s is an error that names it", async (_, spoil, reason) => {
+    mkdirSync(at(HOST), { mode: 0o700 });
+    folder.write(TOKEN, `${"t".repeat(43)}\n`);
+    chmodSync(at(TOKEN), 0o600);
+    expect((await doctor({})).status.terminal).toBe("ok");
+    spoil(at(TOKEN));
+    const { code, status, report } = await doctor({});
+    expect([code, status.terminal]).toEqual([1, "error"]);
+    expect(detailsOf(report, "terminal")).toContain(`${at(TOKEN)} ${reason}`);
+    expect(detailsOf(report, "terminal")).not.toContain("ttt");
+    expect((await doctor({ terminal: { enabled: false } })).status.terminal).toBe("disabled");
+  });
+
+  test("loose folders wait for the next start, which repairs them", async () => {
+    mkdirSync(at(STORE), { recursive: true });
+    chmodSync(at(HOST), 0o755);
+    chmodSync(at(STORE), 0o750);
+    const { code, status, report } = await doctor({ continuations: {} });
+    expect(code).toBe(0);
+    expect(status).toMatchObject({ turns: "waiting", continuations: "waiting" });
+    for (const [id, name] of [
+      ["turns", HOST],
+      ["continuations", STORE],
+    ] as const) {
+      expect(detailsOf(report, id)).toContain(
+        `${at(name)} does not have mode 0700; the next start repairs it`,
+      );
+    }
+    chmodSync(at(HOST), 0o700);
+    chmodSync(at(STORE), 0o700);
+    expect((await doctor({ continuations: {} })).report.operationallyReady).toBe(true);
+  });
+
+  test("a link in place of the state folder is an error", async () => {
+    mkdirSync(at("elsewhere"), { mode: 0o700 });
+    symlinkSync(at("elsewhere"), at(HOST));
+    const { code, status, report } = await doctor({});
+    expect([code, status.turns]).toEqual([1, "error"]);
+    expect(detailsOf(report, "turns")).toContain("host.stateDir");
+  });
+
+  test("continuations that are turned off say so", async () => {
+    const { report } = await doctor({ continuations: { enabled: false } });
+    expect(detailsOf(report, "continuations")).toBe("continuations.enabled is false");
+  });
+
+  const stored = async (...records: ReturnType<typeof recordIn>[]) => {
+    const store = await openStore({ fs: createFileSystem(), stateDir: at(STORE) });
+    await store.commit({ puts: records });
+    await store.close();
+    chmodSync(at(HOST), 0o700);
+  };
+
+  test("what an operator should look at waits: unknown, dead-lettered, and answers that history lacks", async () => {
+    const degraded = recordIn("delivered", {
+      continuationId: "c-3",
+      taskKey: "c",
+      receipt: { kind: "delivered", deliveredAt: "2026-11-30T12:00:00.000Z", historyRecorded: false },
+    });
+    await stored(degraded);
+    const one = await doctor({ continuations: {} });
+    expect([one.code, one.status.continuations]).toEqual([0, "waiting"]);
+    await stored(
+      recordIn("delivery_unknown", { continuationId: "c-1", taskKey: "a" }),
+      recordIn("dead_lettered", { continuationId: "c-2", taskKey: "b" }),
+    );
+    const details = detailsOf((await doctor({ continuations: {} })).report, "continuations");
+    expect(details).toContain("1 with an unknown delivery");
+    expect(details).toContain("1 dead-lettered");
+    expect(details).toContain("1 delivered, but not recorded in the conversation's history");
+  });
+
+  test.each([
+    ["a loose mode", (path: string) => chmodSync(path, 0o644)],
+    ["a second name", (path: string) => linkSync(path, at("other"))],
+  ])("a secret with %s is one finding with one way out, and is not called damaged", async (_, spoil) => {
+    await stored(recordIn("claimed"));
+    spoil(at(`${STORE}/continuation-secret`));
+    const { code, report } = await doctor({ continuations: {} });
+    expect(code).toBe(1);
+    const found = detailsOf(report, "continuations")
+      .split("\n")
+      .filter((line) => line.includes("continuation-secret"));
+    expect(found.length).toBe(1);
+    expect(found[0]).toContain("make it a regular file");
+    expect(found[0]).not.toMatch(/backup|damaged/);
+  });
+
+  test("a damaged secret has its way out once", async () => {
+    await stored(recordIn("claimed"));
+    folder.write(`${STORE}/continuation-secret`, "");
+    const details = detailsOf((await doctor({ continuations: {} })).report, "continuations");
+    expect(details).toContain("is empty or damaged");
+    expect(details.match(/backup/g)?.length).toBe(1);
+  });
 });

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { cliRun } from "../support/cli-run.ts";
 import { type ConfigFolder, configFolder, MINIMAL } from "../support/config-folder.ts";
@@ -157,4 +157,52 @@ describe("serve", () => {
     expect(err).toContain("ANTHROPIC_API_KEY");
     expect(existsSync(join(folder.path, ".mono-agent"))).toBe(false);
   });
+
+  test("a damaged record ends the start with its path and the command that says what to do", async () => {
+    const home = configFolder();
+    try {
+      home.write("mono-agent.config.json", { ...MINIMAL, continuations: {} });
+      home.write(`.mono-agent/continuations/records-v3/${"a".repeat(64)}.json`, "{");
+      chmodSync(join(home.path, `.mono-agent/continuations/records-v3/${"a".repeat(64)}.json`), 0o600);
+      const args = ["serve", "--config", "mono-agent.config.json"];
+      const { code, err } = await cliRun(home.path, args, { self: ["./dist/mono-agent"] });
+      expect(code).toBe(1);
+      expect(err).toContain(`${"a".repeat(64)}.json is not valid JSON`);
+      expect(err).toContain("`./dist/mono-agent doctor --config mono-agent.config.json` says what to do");
+    } finally {
+      home.remove();
+    }
+  });
+});
+
+describe("demo", () => {
+  test.each([[false], [true]])(
+    "names its first step when no folder can be made (--json: %p)",
+    async (json) => {
+      const main = join(import.meta.dir, "../../src/main.ts");
+      const child = Bun.spawn([process.execPath, main, "demo", ...(json ? ["--json"] : [])], {
+        env: { ...process.env, TMPDIR: "/nonexistent" },
+        stdout: "pipe",
+        stderr: "pipe",
+      });
+      const [out, err, code] = await Promise.all([
+        new Response(child.stdout).text(),
+        new Response(child.stderr).text(),
+        child.exited,
+      ]);
+      const problem = "no temporary folder can be made in /nonexistent (ENOENT)";
+      expect(code).toBe(1);
+      expect(err).toStartWith(`demo failed: ${problem}; set TMPDIR`);
+      expect(err.trimEnd().split("\n").length).toBe(1);
+      if (!json) return expect(out).toContain("✗ a temporary folder");
+      const lines = out
+        .trim()
+        .split("\n")
+        .map((line) => JSON.parse(line));
+      expect(lines).toMatchObject([
+        { step: "folder", ok: false },
+        { step: "end", ok: false, error: expect.stringContaining(problem) },
+      ]);
+    },
+  );
 });

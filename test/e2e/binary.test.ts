@@ -317,6 +317,7 @@ test("the demo tells its steps as lines of JSON and exits with 0", async () => {
     .split("\n")
     .map((line) => JSON.parse(line) as { step: string; ok: boolean });
   expect(steps.map((step) => step.step)).toEqual([
+    "folder",
     "init",
     "serve",
     "ask",

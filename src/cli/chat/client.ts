@@ -33,9 +33,11 @@ export interface ChatClientOptions {
   readonly address: string;
   readonly conversation: string;
   readonly token: string;
+  /** How this program is called, for the command that an error advises. */
+  readonly program: string;
 }
 
-export function createChatClient({ address, conversation, token }: ChatClientOptions): ChatClient {
+export function createChatClient({ address, conversation, token, program }: ChatClientOptions): ChatClient {
   const base = `${address}/v1/terminal/conversations/${encodeURIComponent(conversation)}`;
 
   const send = async (path: string, init: RequestInit): Promise<Response> => {
@@ -49,7 +51,7 @@ export function createChatClient({ address, conversation, token }: ChatClientOpt
         proxy: false,
       });
     } catch (error) {
-      throw new CliError("host_unreachable", noHostAt(address), { cause: error });
+      throw new CliError("host_unreachable", noHostAt(address, program), { cause: error });
     }
     if (!response.ok) throw await refusalOf(response);
     return response;
@@ -85,8 +87,8 @@ export function createChatClient({ address, conversation, token }: ChatClientOpt
 }
 
 /** What to do when nobody listens. */
-export function noHostAt(address: string): string {
-  return `no mono-agent host answers at ${address}; start one with \`mono-agent serve\``;
+export function noHostAt(address: string, program: string): string {
+  return `no mono-agent host answers at ${address}; start one with \`${program} serve\``;
 }
 
 async function refusalOf(response: Response): Promise<CliError> {

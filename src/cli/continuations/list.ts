@@ -5,7 +5,7 @@ import { STATES } from "../../core/record.ts";
 import { type ListAnswer, listAnswerSchema } from "../../core/wire.ts";
 import { CONFIG_ARGS, JSON_ARG, leaf } from "../command.ts";
 import type { CliIo } from "../io.ts";
-import { typedFlags } from "../settings.ts";
+import { programOf, typedFlags } from "../shell.ts";
 import { listTable } from "./print.ts";
 import { operatorOf, printBody } from "./session.ts";
 
@@ -37,7 +37,7 @@ export function listCommand(io: CliIo): CommandDef {
     }
     const body = await operatorOf(args, io).get("/v1/operator/continuations", { limit, cursor, state });
     const again = (next: string) =>
-      `mono-agent continuations list${typedFlags({ limit, state, config: args.config, "env-file": args["env-file"], cursor: next })}`;
+      `${programOf(io)} continuations list${typedFlags({ limit, state, config: args.config, "env-file": args["env-file"], cursor: next })}`;
     printBody(body, listAnswerSchema, (page) => pageText(page, io.columns, again), args, io);
     return 0;
   });

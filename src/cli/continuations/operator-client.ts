@@ -18,24 +18,34 @@ export interface OperatorClient {
   post(path: string, body: Readonly<Record<string, unknown>>): Promise<unknown>;
 }
 
-/** A client of the loopback operator API. Its token is derived from the secret in the state directory, never sent elsewhere. */
-export function createOperatorClient(config: LoadedConfig, fs: FileSystem): OperatorClient {
+/**
+ * A client of the loopback operator API. Its token is derived from the secret in the state directory, never sent
+ * elsewhere. `program` is how this program is called, for the commands that errors advise.
+ */
+export function createOperatorClient(config: LoadedConfig, fs: FileSystem, program: string): OperatorClient {
   const { continuations } = config;
   if (continuations === undefined) {
     throw new CliError(
       "operation_failed",
-      `continuations are not configured in ${config.configPath}: add a "continuations" block or select a server in tools.continuationServers`,
+      config.continuationsDisabled
+        ? `continuations are turned off in ${config.configPath}: continuations.enabled is false`
+        : `continuations are not configured in ${config.configPath}: add a "continuations" block or select a server in tools.continuationServers`,
     );
   }
-  const token = tokenOf(continuations.stateDir, fs);
+  const serve = `\`${program} serve\``;
+  const token = tokenOf(continuations.stateDir, fs, serve);
   const { host, port } = continuations;
   const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
 
   const call = async (path: string, init: { method: string; body?: string }): Promise<unknown> => {
-    const response = await send(`http://${address}${path}`, address, {
-      ...init,
-      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-    });
+    const response = await send(
+      `http://${address}${path}`,
+      { address, serve },
+      {
+        ...init,
+        headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+      },
+    );
     const body = await jsonOf(response, address);
     if (response.ok) return body;
     throw refusalOf(response.status, body, address, continuations.stateDir);
@@ -50,13 +60,13 @@ export function createOperatorClient(config: LoadedConfig, fs: FileSystem): Oper
   };
 }
 
-function tokenOf(stateDir: string, fs: FileSystem): string {
+function tokenOf(stateDir: string, fs: FileSystem, serve: string): string {
   const path = join(stateDir, STORE_ENTRIES.secret);
   const text = readOwnerOnlyText(fs, path);
   if (text === undefined) {
     throw new CliError(
       "host_unreachable",
-      `there is no continuation state at ${stateDir} yet; start the host with \`mono-agent serve\``,
+      `there is no continuation state at ${stateDir} yet; start the host with ${serve}`,
     );
   }
   const secret = Buffer.from(text.trim(), "base64url");
@@ -65,7 +75,11 @@ function tokenOf(stateDir: string, fs: FileSystem): string {
   return operatorToken(secret);
 }
 
-async function send(url: string, address: string, init: RequestInit): Promise<Response> {
+async function send(
+  url: string,
+  { address, serve }: { address: string; serve: string },
+  init: RequestInit,
+): Promise<Response> {
   try {
     return await fetch(url, {
       ...init,
@@ -80,7 +94,7 @@ async function send(url: string, address: string, init: RequestInit): Promise<Re
       "host_unreachable",
       late
         ? `the host at ${address} did not answer within ${REQUEST_TIMEOUT_MS / SECOND_MS} s`
-        : `no host runs at ${address}; start it with \`mono-agent serve\``,
+        : `no host runs at ${address}; start it with ${serve}`,
       { cause: error },
     );
   }

@@ -5,6 +5,7 @@ import { statusSchema } from "../../core/wire.ts";
 import { createFileSystem } from "../../platform/filesystem.ts";
 import type { CliIo } from "../io.ts";
 import { type ConfigFlags, configOf } from "../settings.ts";
+import { programOf } from "../shell.ts";
 import { createOperatorClient, type OperatorClient } from "./operator-client.ts";
 import { statusLines } from "./print.ts";
 
@@ -14,7 +15,7 @@ export const ID_ARG = {
 
 export function operatorOf(flags: ConfigFlags, io: CliIo): OperatorClient {
   const { config } = configOf(flags, io, { secretsOptional: true });
-  return createOperatorClient(config, createFileSystem());
+  return createOperatorClient(config, createFileSystem(), programOf(io));
 }
 
 /** Prints the body unchanged with `--json`, else what `human` makes of it. */

@@ -9,6 +9,7 @@ import { type ContinuationDetail, listAnswerSchema, statusDetailSchema } from ".
 import { createFileSystem } from "../../platform/filesystem.ts";
 import { createOperatorClient, type OperatorClient } from "../continuations/operator-client.ts";
 import { readOwnerOnlyText } from "../owner-secret.ts";
+import { programOf } from "../shell.ts";
 import { freePort, type HostProcess, type Place, runCommand, startHost, until } from "./host-process.ts";
 import type { Timeline } from "./timeline.ts";
 
@@ -36,7 +37,7 @@ export async function runScenario(place: Place, timeline: Timeline, clock: Clock
     () => prepareFolder(place),
     () => place.folder.path,
   );
-  const at = talkTo(config, clock, place.stop);
+  const at = talkTo(config, clock, place);
   let host = await timeline.step(
     "serve",
     "the host runs, with the work-control MCP server as its tool",
@@ -119,7 +120,9 @@ async function prepareFolder(place: Place): Promise<LoadedConfig> {
   return loadConfig({ cwd: place.folder.path, env: {}, secretsOptional: true });
 }
 
-function talkTo(config: LoadedConfig, clock: Clock, stop: AbortSignal) {
+function talkTo(config: LoadedConfig, clock: Clock, place: Place) {
+  const { stop } = place;
+  const program = programOf(place);
   const fs = createFileSystem();
   const terminal = `http://${config.terminal.host}:${config.terminal.port}/v1/terminal`;
   const token = () => readOwnerOnlyText(fs, join(config.host.stateDir, TERMINAL_TOKEN_FILE))?.trim();
@@ -133,7 +136,7 @@ function talkTo(config: LoadedConfig, clock: Clock, stop: AbortSignal) {
   // The state directory, and in it the secret that the client needs, is made by the first start.
   let client: OperatorClient | undefined;
   const operator = (): OperatorClient => {
-    client ??= createOperatorClient(config, fs);
+    client ??= createOperatorClient(config, fs, program);
     return client;
   };
 

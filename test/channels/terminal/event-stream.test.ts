@@ -162,6 +162,7 @@ test("a client that goes away is forgotten, without an error", async () => {
     address: host.address(),
     conversation: "main",
     token: await host.token(),
+    program: "mono-agent",
   });
   const gone = new AbortController();
   const opened = Promise.withResolvers<void>();

@@ -1,0 +1,72 @@
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { loadConfig } from "../../src/config/load.ts";
+import { startMonoAgent } from "../../src/host/start.ts";
+import { createRecordingLogger } from "../support/silent-logger.ts";
+
+/** The folder that holds the host's database, lock and token, as a start finds it. */
+
+let path: string;
+let stateDir: string;
+beforeEach(() => {
+  path = mkdtempSync(join(tmpdir(), "mono-agent-folder-"));
+  stateDir = join(path, ".mono-agent");
+  writeFileSync(join(path, "identity.md"), "You are a test.");
+  writeFileSync(
+    join(path, "mono-agent.config.json"),
+    JSON.stringify({
+      runtime: { model: "demo:assistant" },
+      context: { identityPath: "identity.md" },
+      continuations: { enabled: false },
+      terminal: { enabled: false },
+    }),
+  );
+});
+afterEach(() => rmSync(path, { recursive: true, force: true }));
+
+const start = async () => {
+  const logger = createRecordingLogger();
+  const app = await startMonoAgent({ config: loadConfig({ cwd: path, env: {} }), logger });
+  await app.stop();
+  return logger.lines.filter((line) => line.startsWith("warn"));
+};
+const mode = () => statSync(stateDir).mode & 0o777;
+
+test("a missing folder is made owner-only, without a warning", async () => {
+  expect(await start()).toEqual([]);
+  expect(mode()).toBe(0o700);
+});
+
+test("a folder with another mode is repaired, once, and the log names it", async () => {
+  mkdirSync(stateDir);
+  chmodSync(stateDir, 0o755);
+  expect(await start()).toEqual([
+    `warn a folder did not have mode 0700; it is repaired ${JSON.stringify({ path: stateDir })}`,
+  ]);
+  expect(mode()).toBe(0o700);
+  expect(await start()).toEqual([]);
+});
+
+test("a link to a folder is refused with its path and the way out, and nothing is written through it", async () => {
+  mkdirSync(join(path, "elsewhere"), { mode: 0o755 });
+  symlinkSync(join(path, "elsewhere"), stateDir);
+  expect(start()).rejects.toMatchObject({ name: "StoreError", code: "store_unsafe_file" });
+  await expect(start()).rejects.toThrow(`${stateDir} must be a folder, but it is a symlink; name a folder`);
+  expect(existsSync(join(path, "elsewhere/host.sqlite"))).toBe(false);
+});
+
+test("a file in its place is refused with its path and the way out", async () => {
+  writeFileSync(stateDir, "");
+  await expect(start()).rejects.toThrow(/\.mono-agent must be a folder, but it is a file; name a folder/);
+});
