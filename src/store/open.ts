@@ -98,7 +98,7 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
     return store;
   } catch (error) {
     if (opened === undefined) lock?.release();
-    else await opened.store.close();
+    else await opened.abandon();
     if (error instanceof FileFault) {
       throw new StoreError(
         "store_write_failed",
@@ -183,6 +183,7 @@ function prepareFolders(fs: FileSystem, paths: StorePaths, inspection: Inspectio
     try {
       fs.runSync([{ op: "unlink", path, missingOk: true, label: "temporary.unlink" }]);
     } catch (error) {
+      paths.avoidTemporary(path);
       logger.warn("a temporary could not be removed", {
         path,
         errno: error instanceof FileFault ? error.errno : undefined,

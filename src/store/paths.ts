@@ -19,7 +19,11 @@ export interface StorePaths {
   marker(groupKey: string): string;
   /** A name beside `target` that no earlier step of this process used; leftovers are removed when the store opens. */
   temporary(target: string): string;
+  /** A temporary that is there and can't be removed: no later name is the same. */
+  avoidTemporary(path: string): void;
 }
+
+const OWN_TEMPORARY = /\.(\d{1,15})\.tmp$/;
 
 export function storePaths(stateDir: string): StorePaths {
   const at = (name: string) => join(stateDir, name);
@@ -46,6 +50,9 @@ export function storePaths(stateDir: string): StorePaths {
       temporaries += 1;
       const cut = Math.max(target.lastIndexOf("/"), target.lastIndexOf("\\")) + 1;
       return `${target.slice(0, cut)}.${target.slice(cut)}.${temporaries}.tmp`;
+    },
+    avoidTemporary(path) {
+      temporaries = Math.max(temporaries, Number(OWN_TEMPORARY.exec(path)?.[1] ?? 0));
     },
   };
 }

@@ -55,6 +55,8 @@ export interface OpenedStore {
   requireGuard(): Promise<void>;
   drain(): Promise<void>;
   sweepSnapshots(): Promise<void>;
+  /** Gives up ownership and writes nothing more: opening failed half way, and the next one goes on from here. */
+  abandon(): Promise<void>;
 }
 
 export function createStore(deps: StoreDeps): OpenedStore {
@@ -251,11 +253,15 @@ export function createStore(deps: StoreDeps): OpenedStore {
       // Nothing is lost: what was acknowledged is in the transaction file or the record files.
       logger.error("the continuation store could not be closed in order", { reason: errorText(error) });
     } finally {
-      snapshots.stop();
-      await snapshots.idle();
-      await manifest.stop();
-      deps.lock.release();
+      await giveUp();
     }
+  }
+
+  async function giveUp(): Promise<void> {
+    snapshots.stop();
+    await snapshots.idle();
+    await manifest.stop();
+    deps.lock.release();
   }
 
   return {
@@ -286,5 +292,9 @@ export function createStore(deps: StoreDeps): OpenedStore {
     requireGuard,
     drain: () => journal.drain(),
     sweepSnapshots: () => snapshots.sweepAll(),
+    abandon() {
+      closing ??= giveUp();
+      return closing;
+    },
   };
 }

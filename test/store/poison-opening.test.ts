@@ -1,0 +1,172 @@
+import { describe, expect, test } from "bun:test";
+import { fileJson } from "../../src/core/json.ts";
+import { retentionSchema } from "../../src/core/limits.ts";
+import { recordFileName } from "../../src/core/record.ts";
+import { createMemoryFileSystem, type MemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
+import { activationMarker } from "../../src/store/activation.ts";
+import { openContinuationStore } from "../../src/store/open.ts";
+import { createFakeClock } from "../support/fake-clock.ts";
+import { createFakeIds } from "../support/fake-ids.ts";
+import { NOW, NOW_MS } from "../support/records.ts";
+import { silentLogger } from "../support/silent-logger.ts";
+import {
+  claim,
+  GROUP,
+  GROUP_KEY,
+  member,
+  openStore,
+  recordsOf,
+  STATE_DIR,
+  snapshotOf,
+} from "../support/store-harness.ts";
+
+/** Every operation of an opening fails: it is refused with one error, stops writing, and the next opening goes on. */
+
+const at = (name: string) => `${STATE_DIR}/${name}`;
+
+/** What a crash may leave: everything that opening has to put in order at once. */
+async function leftBehind(): Promise<Record<string, string>> {
+  const fs = createMemoryFileSystem();
+  const store = await openStore({ fs, seed: "left" });
+  const stored = await store.snapshots.put(snapshotOf());
+  const orphan = await store.snapshots.put(snapshotOf("run-gone"));
+  if (!stored.ok || !orphan.ok) throw new Error("refused");
+  const { ref } = stored.value;
+  await store.commit({
+    puts: [
+      claim("kept"),
+      claim("written"),
+      member("m-1", ref, store.secret),
+      member("m-2", ref, store.secret),
+    ],
+  });
+  await store.close();
+  const uncompacted = claim("settled", { state: "delivered", resultPayload: { a: 1 } });
+  fs.seed(at(`records-v3/${recordFileName("settled")}`), fileJson(uncompacted));
+  fs.seed(
+    at("continuation-transaction-v3.json"),
+    fileJson({
+      schemaVersion: 3,
+      generation: "g",
+      createdAt: NOW,
+      writes: [claim("written", { taskHash: "newer" }), claim("new")],
+      deletes: ["kept"],
+    }),
+  );
+  fs.seed(
+    at(`origin-context-groups-v1/${GROUP_KEY}.json`),
+    fileJson(activationMarker(GROUP, ref.digest, ["m-1", "m-2"], NOW)),
+  );
+  return fs.files();
+}
+const LEFT = await leftBehind();
+const MANIFEST = at("continuation-store-v3.json");
+const GUARD = at("records-v2/UPGRADED-TO-RECORDS-V3");
+
+const STARTS: Record<string, Record<string, string>> = {
+  "a new directory": {},
+  "a directory in which everything is left to do": LEFT,
+  "the same without guard and manifest": Object.fromEntries(
+    Object.entries(LEFT).filter(([path]) => path !== MANIFEST && path !== GUARD),
+  ),
+};
+
+function diskOf(files: Record<string, string>): MemoryFileSystem {
+  const fs = createMemoryFileSystem();
+  for (const [path, text] of Object.entries(files)) fs.seed(path, text);
+  return fs;
+}
+
+interface Attempt {
+  readonly records?: ReturnType<typeof recordsOf>;
+  readonly error?: { code: string; message: string };
+  readonly releases: number;
+}
+
+async function attempt(fs: MemoryFileSystem): Promise<Attempt> {
+  let releases = 0;
+  const opening = openContinuationStore({
+    stateDir: STATE_DIR,
+    fs,
+    clock: createFakeClock(NOW_MS),
+    ids: createFakeIds("opening"),
+    logger: silentLogger,
+    retention: retentionSchema.parse({}),
+    acquireLock: () => ({
+      release() {
+        releases += 1;
+      },
+    }),
+  });
+  const outcome = await opening.then(
+    async (store) => {
+      const records = recordsOf(store);
+      await store.close();
+      return { records };
+    },
+    (error: { code: string; message: string }) => ({ error }),
+  );
+  return { ...outcome, releases };
+}
+
+describe("an opening that fails at any of its operations", () => {
+  for (const [what, start] of Object.entries(STARTS)) {
+    test(`of ${what}`, async () => {
+      const rehearsal = diskOf(start);
+      const opened = await openStore({ fs: rehearsal, seed: "opening" });
+      const operations = rehearsal.counts.operations;
+      const expected = recordsOf(opened);
+      await opened.close();
+      expect(operations).toBeGreaterThan(5);
+      for (const errno of ["ENOSPC", "EIO", "EROFS", "EMFILE"]) {
+        for (let number = 1; number <= operations; number += 1) {
+          const fs = diskOf(start);
+          fs.failWhen((_, current) => (current === number ? errno : undefined));
+          const { error, releases } = await attempt(fs);
+          const label = rehearsal.trace[number - 1]?.label ?? "";
+          // The state directory itself comes before the lock in it.
+          expect(releases).toBe(label.startsWith("state.") ? 0 : 1);
+          if (label === "temporary.unlink" || label === "snapshot.unlink") expect(error).toBeUndefined();
+          else {
+            expect([label, error?.code]).toEqual([label, "store_write_failed"]);
+            expect(error?.message).toContain(errno);
+            expect(error?.message).toContain(label === "state.parent.sync" ? " /:" : STATE_DIR);
+            // Nothing is written behind a failure.
+            expect([label, fs.counts.operations]).toEqual([label, number]);
+          }
+          fs.failWhen();
+          for (const survival of ["none", "all"] as const) {
+            const disk = fs.afterPowerCut(survival);
+            const again = await attempt(disk);
+            if (again.error !== undefined) throw again.error;
+            expect(again.records).toEqual(expected);
+            expect(Object.keys(disk.files()).filter((path) => path.endsWith(".tmp"))).toEqual([]);
+          }
+        }
+      }
+    });
+  }
+});
+
+describe("temporaries that can't be removed", () => {
+  test("stop neither the opening nor any later write, whatever their names", async () => {
+    const fs = diskOf(LEFT);
+    const targets = [
+      "continuation-transaction-v3.json",
+      "continuation-store-v3.json",
+      "continuation-secret",
+      `records-v3/${recordFileName("new")}`,
+    ];
+    for (const target of targets) {
+      const cut = target.lastIndexOf("/") + 1;
+      for (let number = 1; number < 40; number += 1) {
+        fs.seed(at(`${target.slice(0, cut)}.${target.slice(cut)}.${number}.tmp`), "");
+      }
+    }
+    fs.failWhen((operation) => (operation.label === "temporary.unlink" ? "EIO" : undefined));
+    const store = await openStore({ fs });
+    await store.commit({ puts: [claim("later")] });
+    expect(store.fault()).toBeUndefined();
+    await store.close();
+  });
+});
