@@ -16,6 +16,8 @@ export interface CliIo {
   readonly errColor: boolean;
   /** The command by which this program starts itself. */
   readonly self: readonly string[];
+  /** Asks at the terminal; undefined when nobody sits there. */
+  ask(question: string): Promise<string | undefined>;
   /** Calls `stop` at the first SIGINT or SIGTERM and again at each further one; the returned function unsubscribes. */
   onStop(stop: () => void): () => void;
 }
@@ -33,6 +35,16 @@ export function processIo(): CliIo {
     columns: stdout.isTTY ? stdout.columns : undefined,
     errColor: stderr.isTTY === true && !env.NO_COLOR,
     self: compiled ? [execPath] : [execPath, Bun.main],
+    async ask(question) {
+      if (!process.stdin.isTTY || !stderr.isTTY) return undefined;
+      const { createInterface } = await import("node:readline/promises");
+      const terminal = createInterface({ input: process.stdin, output: stderr });
+      try {
+        return await terminal.question(question);
+      } finally {
+        terminal.close();
+      }
+    },
     onStop(stop) {
       process.on("SIGINT", stop);
       process.on("SIGTERM", stop);

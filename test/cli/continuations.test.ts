@@ -263,3 +263,38 @@ test("continuations that are turned off are not called unconfigured", async () =
   folder.write("mono-agent.config.json", MINIMAL);
   expect((await run("list")).err).toContain("not configured");
 });
+
+test("a retry asks at a terminal, and does nothing unless the answer is yes", async () => {
+  answer = { status: 200, body: STATUS };
+  const questions: string[] = [];
+  const at = (reply: string | undefined, line: string) =>
+    cliRun(folder.path, line.split(" "), {
+      ask: async (question) => {
+        questions.push(question);
+        return reply;
+      },
+    });
+  expect(await at("", "continuations retry x")).toMatchObject({ code: 1, err: "nothing was done\n" });
+  expect(await at("n", "continuations retry x --allow-unknown")).toMatchObject({ code: 1 });
+  expect(asked).toEqual([]);
+  expect(questions[1]).toContain("posted twice");
+  expect((await at("Yes", "continuations retry x")).code).toBe(0);
+  expect((await at(undefined, "continuations retry x")).code).toBe(0);
+  expect((await at("n", "continuations retry x --yes")).code).toBe(0);
+  expect(asked.length).toBe(3);
+});
+
+test("prove exits with 1 while the outcome is still unknown, owed when somebody is needed", async () => {
+  answer = { status: 200, body: STATUS };
+  expect((await run("prove x")).code).toBe(1);
+  answer = { status: 200, body: { ...STATUS, state: "delivered" } };
+  expect((await run("prove x")).code).toBe(0);
+  const item = { ...STATUS, ageMs: 200_000_000, overdue: false, waitsFor: "a proof", needsPerson: true };
+  answer = { status: 200, body: { owed: [item], total: 3, needPerson: 1 } };
+  const owed = await run("owed");
+  expect(owed.code).toBe(1);
+  expect(owed.out).toContain("! 6a0b6f0e-0000-4000-8000-000000000001  delivery_unknown, 2 d old");
+  expect(owed.out).toContain("2 more, with later deadlines");
+  answer = { status: 200, body: { owed: [], total: 0, needPerson: 0 } };
+  expect(await run("owed")).toMatchObject({ code: 0, out: "nothing is owed\n" });
+});

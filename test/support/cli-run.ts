@@ -11,7 +11,7 @@ export interface CliRun {
 export async function cliRun(
   cwd: string,
   args: readonly string[],
-  options: Partial<Pick<CliIo, "env" | "columns" | "self" | "onStop">> = {},
+  options: Partial<Pick<CliIo, "env" | "columns" | "self" | "onStop" | "ask">> = {},
 ): Promise<CliRun> {
   let out = "";
   let err = "";
@@ -27,6 +27,7 @@ export async function cliRun(
     columns: undefined,
     errColor: false,
     self: ["mono-agent"],
+    ask: async () => undefined,
     onStop: () => () => {},
     ...options,
   };

@@ -11,9 +11,13 @@ export function continuationsCommand(io: CliIo): CommandDef {
     {
       list: async () => (await import("./list.ts")).listCommand(io),
       health: async () => (await import("./health.ts")).healthCommand(io),
+      owed: async () => (await import("./owed.ts")).owedCommand(io),
       show: async () => (await import("./show.ts")).showCommand(io),
+      watch: async () => (await import("./watch.ts")).watchCommand(io),
+      verify: async () => (await import("./verify.ts")).verifyCommand(io),
       retry: async () => (await import("./retry.ts")).retryCommand(io),
       cancel: async () => (await import("./cancel.ts")).cancelCommand(io),
+      prove: async () => (await import("./prove.ts")).proveCommand(io),
       resolve: async () => (await import("./resolve.ts")).resolveCommand(io),
     },
     { args: LIST_ARGS, default: "list" },

@@ -16,6 +16,8 @@ export interface OperatorClient {
   /** The body of the answer as the host sent it. Throws `CliError` that names the way out. */
   get(path: string, query?: Readonly<Record<string, string | undefined>>): Promise<unknown>;
   post(path: string, body: Readonly<Record<string, unknown>>): Promise<unknown>;
+  /** The body of an endless answer, until the signal ends it. */
+  stream(path: string, signal: AbortSignal): Promise<ReadableStream<Uint8Array>>;
 }
 
 /**
@@ -37,19 +39,17 @@ export function createOperatorClient(config: LoadedConfig, fs: FileSystem, progr
   const { host, port } = continuations;
   const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
 
-  const call = async (path: string, init: { method: string; body?: string }): Promise<unknown> => {
+  const answered = async (path: string, init: RequestInit): Promise<Response> => {
     const response = await send(
       `http://${address}${path}`,
       { address, serve },
-      {
-        ...init,
-        headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-      },
+      { ...init, headers: { authorization: `Bearer ${token}`, "content-type": "application/json" } },
     );
-    const body = await jsonOf(response, address);
-    if (response.ok) return body;
-    throw refusalOf(response.status, body, address, continuations.stateDir);
+    if (response.ok) return response;
+    throw refusalOf(response.status, await jsonOf(response, address), address, continuations.stateDir);
   };
+  const call = async (path: string, init: RequestInit) =>
+    jsonOf(await answered(path, { ...init, signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS) }), address);
   return {
     get: (path, query = {}) => {
       const search = new URLSearchParams();
@@ -57,6 +57,11 @@ export function createOperatorClient(config: LoadedConfig, fs: FileSystem, progr
       return call(search.size === 0 ? path : `${path}?${search}`, { method: "GET" });
     },
     post: (path, body) => call(path, { method: "POST", body: JSON.stringify(body) }),
+    async stream(path, signal) {
+      const { body } = await answered(path, { method: "GET", signal });
+      if (body === null) throw new CliError("operation_failed", `the host at ${address} sent no stream`);
+      return body;
+    },
   };
 }
 
@@ -83,7 +88,6 @@ async function send(
   try {
     return await fetch(url, {
       ...init,
-      signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
       redirect: "error",
       // The host is on this machine: the token must not pass a proxy that the environment names.
       proxy: false,

@@ -1,3 +1,4 @@
+import { DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from "../../core/limits.ts";
 import type { ContinuationDetail, ContinuationHealth, ContinuationStatus } from "../../core/wire.ts";
 
 /** How continuations look for people. Captured or synthesized text is not part of any answer, so none is printed. */
@@ -84,7 +85,7 @@ export function healthLines(health: ContinuationHealth): string {
       "fault",
       storage.fault === undefined
         ? undefined
-        : `${storage.fault.code} since ${storage.fault.since}; restart the host`,
+        : `${storage.fault.code} since ${storage.fault.since}: the store needs a restart of the host; nothing acknowledged is lost`,
     ],
   ]);
 }
@@ -107,12 +108,23 @@ function fields(entries: readonly (readonly [string, string | undefined])[]): st
     .join("");
 }
 
+/** An age in the largest unit that gives at least two of it: `90 s`, `36 h`, `4 d`. */
+export function ageText(ms: number): string {
+  const units = [
+    ["d", DAY_MS],
+    ["h", HOUR_MS],
+    ["min", MINUTE_MS],
+  ] as const;
+  for (const [name, size] of units) if (ms >= 2 * size) return `${Math.floor(ms / size)} ${name}`;
+  return `${Math.floor(ms / SECOND_MS)} s`;
+}
+
 /** `2030-01-02T03:04:05.000Z` → `2030-01-02 03:04Z`; another form is left as it is. */
 function minute(iso: string): string {
   return /^\d{4}-\d\d-\d\dT\d\d:\d\d:[\d.]+Z$/.test(iso) ? `${iso.slice(0, 10)} ${iso.slice(11, 16)}Z` : iso;
 }
 
 /** Keys and reasons come from services: control characters in them must not steer the terminal. */
-function plain(text: string): string {
+export function plain(text: string): string {
   return text.replace(/\p{Cc}/gu, "\u{fffd}");
 }
