@@ -1,3 +1,5 @@
+import type { Survival } from "../core/ports/crash-disk.ts";
+
 /**
  * The nodes of the in-memory disk, and what a power cut leaves of them: the data of a file that is not synced, and
  * each change of names whose folder is not synced, may be kept or lost independently.
@@ -33,9 +35,6 @@ export type Unsynced =
       readonly changes: readonly (readonly [name: string, node: Node | undefined])[];
     };
 
-/** Whether an unsynced change survives; `torn` keeps half of a file's data. */
-export type Survival = (change: Unsynced, index: number) => boolean | "torn";
-
 let inodes = 0n;
 export const nextInode = () => {
   inodes += 1n;
@@ -63,7 +62,7 @@ export function applyNames(
 /** A deep copy of what is durable, with the surviving changes applied in their order; all of it durable. */
 export function survivor(
   root: FolderNode,
-  outcomes: readonly (readonly [Unsynced, boolean | "torn"])[],
+  outcomes: readonly (readonly [Unsynced, ReturnType<Survival>])[],
 ): FolderNode {
   const copies = new Map<Node, Node>();
   const copy = (node: Node): Node => {
@@ -74,6 +73,7 @@ export function survivor(
       for (const [change, outcome] of outcomes) {
         if (change.kind !== "data" || change.file !== node) continue;
         if (outcome === true) data = node.data;
+        if (outcome === "zeros") data = new Uint8Array(node.data.length);
         if (outcome === "torn") data = node.data.slice(0, Math.floor(node.data.length / 2));
       }
       const file: FileNode = { ...node, data, syncedData: data };
@@ -98,4 +98,33 @@ export function survivor(
   const result = copy(root);
   if (result.kind !== "directory") throw new Error("the root is a folder");
   return result;
+}
+
+const contentKeys = new WeakMap<Uint8Array, string>();
+
+/** Contents are never changed in place, so each is hashed once however many disks share it. */
+function contentKey(data: Uint8Array): string {
+  let key = contentKeys.get(data);
+  if (key === undefined) {
+    key = Bun.hash(data).toString(36);
+    contentKeys.set(data, key);
+  }
+  return key;
+}
+
+/** Names, modes and contents of a tree as one short text. */
+export function treeDigest(root: FolderNode): string {
+  const parts: string[] = [];
+  const walk = (folder: FolderNode): void => {
+    for (const name of [...folder.names.keys()].sort()) {
+      const node = folder.names.get(name);
+      if (node === undefined) continue;
+      parts.push(name, String(node.mode));
+      if (node.kind === "file") parts.push(contentKey(node.data));
+      else walk(node);
+    }
+    parts.push("/");
+  };
+  walk(root);
+  return Bun.hash(parts.join("\0")).toString(36);
 }

@@ -1,11 +1,6 @@
 import { dirname, join } from "node:path";
-import {
-  FileFault,
-  type FileStat,
-  type FileStep,
-  type FileSystem,
-  type ReadHandle,
-} from "../core/ports/platform.ts";
+import type { CrashDisk, DiskOperation, Survival } from "../core/ports/crash-disk.ts";
+import { FileFault, type FileStat, type FileStep, type ReadHandle } from "../core/ports/platform.ts";
 import {
   applyNames,
   type FileNode,
@@ -13,8 +8,8 @@ import {
   type Node,
   newFolder,
   nextInode,
-  type Survival,
   survivor,
+  treeDigest,
   type Unsynced,
 } from "./memory-disk.ts";
 
@@ -27,14 +22,6 @@ import {
  * folder is. `afterPowerCut` builds the disk that is left when any choice of them survives.
  */
 
-export type OperationKind = "create" | "data" | "sync" | "rename" | "unlink" | "mkdir" | "chmod" | "syncDir";
-
-export interface Operation {
-  readonly kind: OperationKind;
-  readonly path: string;
-  readonly label: string;
-}
-
 export interface Counts {
   operations: number;
   fsyncs: number;
@@ -43,20 +30,15 @@ export interface Counts {
   bytes: number;
 }
 
-export interface MemoryFileSystem extends FileSystem {
+export interface MemoryFileSystem extends CrashDisk {
   readonly counts: Counts;
   /** Every operation so far, in order. */
-  readonly trace: readonly Operation[];
-  /** Fails every operation for which `fault` gives an errno; without an argument nothing fails any more. */
-  failWhen(fault?: (operation: Operation, number: number) => string | undefined): void;
+  readonly trace: readonly DiskOperation[];
   /** Holds each asynchronous step for which `gate` gives a promise, until that resolves; without argument, none. */
   holdWhen(gate?: (step: FileStep) => Promise<void> | undefined): void;
-  /** The power goes just before operation `number` (from 1): it and all later ones fail and change nothing. */
-  cutAt(number: number): void;
   readonly isOff: boolean;
-  unsynced(): readonly Unsynced[];
-  /** The disk after a power cut now, as a new filesystem. */
   afterPowerCut(survival: "all" | "none" | Survival): MemoryFileSystem;
+  takeOver(): MemoryFileSystem;
   /** Path to text of every file, for comparisons. */
   files(): Record<string, string>;
   /** Path to mode of every file and folder. */
@@ -67,11 +49,16 @@ export interface MemoryFileSystem extends FileSystem {
   erase(path: string): void;
 }
 
-export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFileSystem {
+interface Disk {
+  readonly root: FolderNode;
+  unsynced: Unsynced[];
+}
+
+export function createMemoryFileSystem(disk: Disk = { root: newFolder(), unsynced: [] }): MemoryFileSystem {
+  const { root } = disk;
   const counts: Counts = { operations: 0, fsyncs: 0, renames: 0, unlinks: 0, bytes: 0 };
-  const trace: Operation[] = [];
-  let unsynced: Unsynced[] = [];
-  let fault: ((operation: Operation, number: number) => string | undefined) | undefined;
+  const trace: DiskOperation[] = [];
+  let fault: ((operation: DiskOperation, number: number) => string | undefined) | undefined;
   let gate: ((step: FileStep) => Promise<void> | undefined) | undefined;
   let cut = Number.POSITIVE_INFINITY;
   let isOff = false;
@@ -88,12 +75,12 @@ export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFi
     return node;
   }
 
-  function fail(operation: Operation, errno: string): never {
+  function fail(operation: DiskOperation, errno: string): never {
     throw new FileFault(operation.label, operation.path, errno);
   }
 
   /** Counts an operation, and stops it when a test wants that. */
-  function begin(kind: OperationKind, path: string, label: string): Operation {
+  function begin(kind: DiskOperation["kind"], path: string, label: string): DiskOperation {
     const operation = { kind, path, label };
     if (isOff || counts.operations + 1 >= cut) {
       isOff = true;
@@ -106,22 +93,22 @@ export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFi
     return operation;
   }
 
-  function folderOf(path: string, operation: Operation): { folder: FolderNode; name: string } {
+  function folderOf(path: string, operation: DiskOperation): { folder: FolderNode; name: string } {
     const folder = find(dirname(path));
     if (folder?.kind !== "directory") fail(operation, "ENOENT");
     return { folder, name: partsOf(path).at(-1) ?? "" };
   }
 
-  function rename(operation: Operation, folder: FolderNode, changes: [string, Node | undefined][]): void {
+  function rename(operation: DiskOperation, folder: FolderNode, changes: [string, Node | undefined][]): void {
     for (const [name, node] of changes) {
       if (node === undefined) folder.names.delete(name);
       else folder.names.set(name, node);
     }
-    unsynced.push({ kind: "names", path: operation.path, label: operation.label, folder, changes });
+    disk.unsynced.push({ kind: "names", path: operation.path, label: operation.label, folder, changes });
   }
 
   function syncFolder(folder: FolderNode): void {
-    unsynced = unsynced.filter((change) => {
+    disk.unsynced = disk.unsynced.filter((change) => {
       if (change.kind !== "names" || change.folder !== folder) return true;
       applyNames(folder.syncedNames, change.changes);
       return false;
@@ -130,7 +117,7 @@ export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFi
 
   function syncFile(file: FileNode): void {
     file.syncedData = file.data;
-    unsynced = unsynced.filter((change) => change.kind !== "data" || change.file !== file);
+    disk.unsynced = disk.unsynced.filter((change) => change.kind !== "data" || change.file !== file);
   }
 
   /** The operations of a step, one at a time, so that `run` can let others in between. */
@@ -155,7 +142,7 @@ export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFi
         begin("data", step.path, label);
         file.data = typeof step.data === "string" ? Buffer.from(step.data, "utf8") : step.data.slice();
         counts.bytes += file.data.length;
-        unsynced.push({ kind: "data", path: step.path, label, file });
+        disk.unsynced.push({ kind: "data", path: step.path, label, file });
         if (!step.sync) return;
         yield;
         begin("sync", step.path, label);
@@ -311,13 +298,18 @@ export function createMemoryFileSystem(root: FolderNode = newFolder()): MemoryFi
     cutAt(number) {
       cut = number;
     },
-    unsynced: () => unsynced,
+    takeOver() {
+      isOff = true;
+      return createMemoryFileSystem(disk);
+    },
+    unsynced: () => disk.unsynced,
     afterPowerCut(survival) {
       const survives: Survival =
         survival === "all" ? () => true : survival === "none" ? () => false : survival;
-      const outcomes = unsynced.map((change, index) => [change, survives(change, index)] as const);
-      return createMemoryFileSystem(survivor(root, outcomes));
+      const outcomes = disk.unsynced.map((change, index) => [change, survives(change, index)] as const);
+      return createMemoryFileSystem({ root: survivor(root, outcomes), unsynced: [] });
     },
+    digest: () => treeDigest(root),
     files() {
       const found: Record<string, string> = {};
       visit((path, node) => {

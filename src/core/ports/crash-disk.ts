@@ -1,0 +1,33 @@
+import type { FileSystem } from "./platform.ts";
+
+/** A disk on which the power can be cut, as the crash explorer of the store needs it. */
+
+export interface DiskOperation {
+  readonly kind: "create" | "data" | "sync" | "rename" | "unlink" | "mkdir" | "chmod" | "syncDir";
+  readonly path: string;
+  readonly label: string;
+}
+
+/** Something that a power cut now may take back: the data of one file, or one change of names in a folder. */
+export interface UnsyncedChange {
+  readonly kind: "data" | "names";
+  readonly path: string;
+  readonly label: string;
+}
+
+/** Whether an unsynced change survives. Of data, `torn` keeps the first half and `zeros` only the length. */
+export type Survival = (change: UnsyncedChange, index: number) => boolean | "torn" | "zeros";
+
+export interface CrashDisk extends FileSystem {
+  /** Calls `fault` before each operation, which fails with the errno that it gives; without argument, none. */
+  failWhen(fault?: (operation: DiskOperation, number: number) => string | undefined): void;
+  /** The power goes just before operation `number` (from 1): it and all later ones fail and change nothing. */
+  cutAt(number: number): void;
+  unsynced(): readonly UnsyncedChange[];
+  /** The disk after a power cut now, as a new disk on which everything is durable. */
+  afterPowerCut(survival: "all" | "none" | Survival): CrashDisk;
+  /** The process that used this handle is killed; the new handle goes on with the same disk, synced or not. */
+  takeOver(): CrashDisk;
+  /** Equal for two disks exactly when they hold the same names, modes and contents. */
+  digest(): string;
+}

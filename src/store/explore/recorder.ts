@@ -1,0 +1,213 @@
+import { errorText, StoreError } from "../../core/errors.ts";
+import type { CrashDisk } from "../../core/ports/crash-disk.ts";
+import type { FileSystem } from "../../core/ports/platform.ts";
+import type { ContinuationStore } from "../../core/ports/store.ts";
+import { openContinuationStore } from "../open.ts";
+import { createLedger, type Ledger, type Records, recordsKey, retained } from "./ledger.ts";
+import { type Cast, createCast, createLife, type Life } from "./life.ts";
+import { createRandom, createSimulatedClock, createSimulatedIds, silent } from "./simulated.ts";
+import { randomSurvival, survivals } from "./survivals.ts";
+import type { Workload } from "./workload.ts";
+
+/**
+ * Owns: running a workload once, and taking down at each operation what a power cut just before it may leave.
+ * Does not own: what must hold of these states (verdict.ts).
+ *
+ * I1. Nothing is checked while the workload runs, so the recording is the same whatever the checks do.
+ */
+
+export const STATE_DIR = "/state";
+const START_MS = Date.UTC(2026, 10, 30, 12);
+
+/** What was promised at the moment of a cut. */
+export interface Promised {
+  readonly ledger: Ledger;
+  readonly floor: number;
+  readonly top: number;
+  /** A store is being opened: retention may have gone further than the states say. */
+  readonly recovering: boolean;
+  /** The secret that tokens were made with; undefined before the first opening ended. */
+  readonly secret: Uint8Array | undefined;
+}
+
+export interface CrashState {
+  readonly image: number;
+  readonly promised: Promised;
+  /** Number and label of the operation that the power cut came before. */
+  readonly operation: number;
+  readonly label: string;
+  readonly survival: string;
+}
+
+/** A disk as a power cut left it, and the time at which it is opened again. */
+export interface Image {
+  readonly disk: CrashDisk;
+  readonly nowMs: number;
+}
+
+export interface Recording {
+  readonly images: readonly Image[];
+  readonly states: readonly CrashState[];
+  readonly operations: number;
+  /** What went wrong before any power cut. */
+  readonly failure: string | undefined;
+}
+
+export interface RecordOptions {
+  readonly createDisk: () => CrashDisk;
+  /** Puts something between the store and its disk; tests plant bugs with it. */
+  readonly wrap?: (fs: FileSystem) => FileSystem;
+}
+
+export async function record(workload: Workload, options: RecordOptions): Promise<Recording> {
+  const clock = createSimulatedClock(START_MS);
+  const ids = createSimulatedIds(String(workload.seed));
+  const random = createRandom(workload.seed ^ 0x5eed);
+  const cast: Cast = createCast();
+  const images: Image[] = [];
+  const states: CrashState[] = [];
+  const known = new Map<string, number>();
+  let operations = 0;
+  let failure: string | undefined;
+  let planned: { left: number; errno: string } | undefined;
+  let injected = false;
+
+  let disk = options.createDisk();
+  let ledger = createLedger(new Map());
+  let secret: Uint8Array | undefined;
+  let recovering = true;
+  let store: ContinuationStore | undefined;
+  let life: Life | undefined;
+
+  function failed(message: string): void {
+    failure ??= `after ${operations} operations: ${message}`;
+  }
+
+  function take(label: string): void {
+    const promised = {
+      ledger,
+      floor: ledger.floor,
+      top: ledger.states.length - 1,
+      recovering,
+      secret,
+    };
+    for (const { name, survival } of survivals(disk.unsynced(), random)) {
+      const left = disk.afterPowerCut(survival);
+      const key = `${left.digest()}@${clock.now()}`;
+      let image = known.get(key);
+      if (image === undefined) {
+        image = images.push({ disk: left, nowMs: clock.now() }) - 1;
+        known.set(key, image);
+      }
+      states.push({ image, promised, operation: operations, label, survival: name });
+    }
+  }
+
+  function watch(): void {
+    disk.failWhen((operation) => {
+      operations += 1;
+      take(operation.label);
+      if (planned === undefined || planned.left > 0) {
+        if (planned !== undefined) planned.left -= 1;
+        return undefined;
+      }
+      const { errno } = planned;
+      planned = undefined;
+      injected = true;
+      return errno;
+    });
+  }
+
+  /** Opens the store on the disk. An injected fault may refuse it once; the next try goes through. */
+  async function open(): Promise<void> {
+    recovering = true;
+    watch();
+    injected = false;
+    try {
+      store = await openContinuationStore({
+        stateDir: STATE_DIR,
+        fs: options.wrap?.(disk) ?? disk,
+        clock,
+        ids,
+        logger: silent,
+        retention: workload.retention,
+        carryLimits: workload.carryLimits,
+        acquireLock: () => ({ release: () => {} }),
+      });
+    } catch (error) {
+      if (injected && error instanceof StoreError && error.code !== "store_corrupt") return open();
+      store = undefined;
+      life = undefined;
+      return failed(`opening was refused: ${errorText(error)}`);
+    }
+    const found = recordsOf(store);
+    const explained = ledger.states
+      .slice(ledger.floor)
+      .some((state) => recordsKey(retained(state, workload.retention, clock.now())) === recordsKey(found));
+    if (!explained) failed("the store was opened with records that no order of its changes explains");
+    if (secret !== undefined && !Buffer.from(secret).equals(store.secret)) failed("the secret changed");
+    secret = store.secret;
+    ledger = createLedger(found);
+    recovering = false;
+    life = createLife({ store, ledger, clock, cast, failed });
+  }
+
+  /** Lets the promises of a store whose disk is gone end. */
+  async function bury(): Promise<void> {
+    await life?.settle();
+    await store?.close();
+  }
+
+  await open();
+  for (const step of workload.steps) {
+    if (failure !== undefined || store === undefined || life === undefined) break;
+    switch (step.op) {
+      case "settle":
+        await life.settle();
+        break;
+      case "pause":
+        for (let turn = 0; turn < step.turns; turn += 1) await Promise.resolve();
+        break;
+      case "fail":
+        planned = { left: step.after, errno: step.errno };
+        break;
+      case "restart":
+        await life.settle();
+        await store.close();
+        await open();
+        break;
+      case "crash": {
+        const { survival } = randomSurvival(disk.unsynced(), createRandom(step.seed));
+        const left = disk.afterPowerCut(survival);
+        disk.cutAt(0);
+        await bury();
+        disk = left;
+        await open();
+        break;
+      }
+      case "kill": {
+        const next = disk.takeOver();
+        await bury();
+        disk = next;
+        await open();
+        break;
+      }
+      default:
+        try {
+          life.perform(step);
+        } catch (error) {
+          failed(`${step.op} threw ${errorText(error)}`);
+        }
+    }
+  }
+  await life?.settle();
+  await store?.close();
+  operations += 1;
+  take("the end");
+  return { images, states, operations, failure };
+}
+
+export function recordsOf(store: ContinuationStore): Records {
+  const { records } = store.durable.page(Number.MAX_SAFE_INTEGER);
+  return new Map(records.map((found) => [found.continuationId, found]));
+}

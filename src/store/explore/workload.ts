@@ -1,0 +1,113 @@
+import { MINUTE_MS, type RetentionLimits, retentionSchema } from "../../core/limits.ts";
+import { type ContinuationMode, MODES } from "../../core/record.ts";
+import { CARRY_LIMITS, type CarryLimits } from "../journal.ts";
+import { createRandom, type Random } from "./simulated.ts";
+
+/**
+ * A workload is a list of steps as plain data, each with the numbers that it needs, so that leaving some out keeps the
+ * others what they are. Steps name slots and origin groups by number; a step that finds nothing to do does nothing.
+ */
+
+export type Step =
+  /** A new claim in a slot that is free or whose continuation has ended; without a group it is detached. */
+  | { op: "claim"; slot: number; mode: ContinuationMode; group?: number }
+  /** The next command of each slot's continuation, all in one commit; `choice` picks among the possible ones. */
+  | { op: "advance"; slots: number[]; choice: number; filler: number }
+  | { op: "end"; slot: number; how: "cancel" | "expire" | "abandon_origin" }
+  /** Stores the group's snapshot and binds it to its pending members; `orphan` binds none. */
+  | { op: "prepare"; group: number; orphan: boolean }
+  | { op: "activate"; group: number }
+  | { op: "sweep" }
+  /** Time passes; timers fire. */
+  | { op: "wait"; ms: number }
+  /** Waits until all that was asked for is durable. */
+  | { op: "settle" }
+  /** Lets what is under way go on for a while. */
+  | { op: "pause"; turns: number }
+  /** A later operation fails with this errno. */
+  | { op: "fail"; after: number; errno: string }
+  | { op: "restart" }
+  /** The process is killed with work under way; the disk goes on with what it has, synced or not. */
+  | { op: "kill" }
+  /** The power goes with work under way, and what survives is chosen by `seed`. */
+  | { op: "crash"; seed: number };
+
+export interface Workload {
+  readonly seed: number;
+  readonly retention: RetentionLimits;
+  readonly carryLimits: CarryLimits;
+  readonly steps: readonly Step[];
+}
+
+export const SLOTS = 8;
+export const GROUPS = 3;
+const ERRNOS = ["ENOSPC", "EIO", "EROFS", "EMFILE"] as const;
+/** Carried bytes: so few that each commit makes a checkpoint, some commits, many commits, the real ones. */
+const CARRIES: readonly [CarryLimits, ...CarryLimits[]] = [
+  { startBytes: 1, maxBytes: 2_000 },
+  { startBytes: 3_000, maxBytes: 9_000 },
+  { startBytes: 8_000, maxBytes: 20_000 },
+  CARRY_LIMITS,
+];
+
+/** The workload of a seed. */
+export function generateWorkload(seed: number): Workload {
+  const random = createRandom(seed);
+  const retention = retentionSchema.parse({
+    terminalMaxRecords: 1 + random.below(6),
+    terminalMaxAgeMs: (2 + random.below(60)) * MINUTE_MS,
+    capturedTextMaxRecords: random.below(3),
+    capturedTextMaxAgeMs: (1 + random.below(30)) * MINUTE_MS,
+    deadLetterTextMaxRecords: random.below(3),
+    deadLetterTextMaxAgeMs: (1 + random.below(30)) * MINUTE_MS,
+  });
+  const carryLimits = random.pick(CARRIES);
+  // Some workloads hand in one thing at a time, others leave much under way.
+  const haste = random.pick([0, 1, 2]);
+  const steps: Step[] = [];
+  const length = 20 + random.below(50);
+  while (steps.length < length) {
+    steps.push(...episode(random));
+    if (haste === 0 || random.chance(0.15)) steps.push({ op: "settle" });
+    else if (haste === 1 || random.chance(0.5)) steps.push({ op: "pause", turns: 1 + random.below(30) });
+  }
+  return { seed, retention, carryLimits, steps };
+}
+
+function episode(random: Random): Step[] {
+  const slot = random.below(SLOTS);
+  const group = random.below(GROUPS);
+  const mode = random.pick(MODES);
+  const advance = (...slots: number[]): Step => ({
+    op: "advance",
+    slots,
+    choice: random.below(12),
+    filler: random.chance(0.1) ? 4_000 : 20,
+  });
+  const kind = random.below(100);
+  if (kind < 20) return [{ op: "claim", slot, mode }];
+  if (kind < 32) return [{ op: "claim", slot, mode, group }];
+  if (kind < 36) {
+    // A whole origin turn: several claims of one run, its snapshot and its activation.
+    const members = [slot, (slot + 1) % SLOTS, (slot + 2) % SLOTS].slice(0, 1 + random.below(3));
+    return [
+      ...members.map((member): Step => ({ op: "claim", slot: member, mode: random.pick(MODES), group })),
+      { op: "prepare", group, orphan: false },
+      { op: "settle" },
+      ...(random.chance(0.5) ? [advance(slot)] : []),
+      { op: "activate", group },
+      ...(random.chance(0.5) ? [advance(slot), { op: "end", slot, how: "cancel" } satisfies Step] : []),
+    ];
+  }
+  if (kind < 70) return [advance(slot)];
+  if (kind < 75) return [advance(slot, (slot + 1) % SLOTS, (slot + 3) % SLOTS)];
+  if (kind < 80) return [{ op: "end", slot, how: random.pick(["cancel", "expire", "abandon_origin"]) }];
+  if (kind < 85) return [{ op: "prepare", group, orphan: random.chance(0.2) }];
+  if (kind < 90) return [{ op: "activate", group }];
+  if (kind < 92) return [{ op: "wait", ms: random.below(20 * MINUTE_MS) }];
+  if (kind < 94) return [{ op: "sweep" }];
+  if (kind < 95) return [{ op: "restart" }];
+  if (kind < 97) return [{ op: "kill" }];
+  if (kind < 99) return [{ op: "crash", seed: random.below(2 ** 31) }];
+  return [{ op: "fail", after: random.below(12), errno: random.pick(ERRNOS) }];
+}
