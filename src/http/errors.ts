@@ -1,4 +1,5 @@
 import { AppError, ERROR_TABLE, errorText, type Refusal, type Result } from "../core/errors.ts";
+import { SECOND_MS } from "../core/limits.ts";
 import type { Logger } from "../core/ports/platform.ts";
 import type { ErrorBody } from "../core/wire.ts";
 
@@ -21,14 +22,27 @@ export function resultResponse<T>(result: Result<T>, status = 200): Response {
   return result.ok ? Response.json(result.value, { status }) : refusalResponse(result.refusal);
 }
 
+/** How long a restart of the host may take. */
+const RESTART_RETRY_AFTER_MS = 5 * SECOND_MS;
+
 /**
  * The answer to something thrown. A typed error of a request (below 500) keeps its code and message. Faults may name
  * paths, so a 503 keeps only its code, and everything else is `internal_error` without detail. Both are logged.
+ *
+ * Whether a commit failed under this request or an earlier one is the same to its sender: `store_poisoned`.
  */
 export function thrownResponse(error: unknown, logger: Logger): Response {
   if (error instanceof AppError && ERROR_TABLE[error.code].status < 500) return refusalResponse(error);
   const code = error instanceof AppError ? error.code : undefined;
   logger.error("request failed", { code, error: errorText(error) });
+  if (code === "store_poisoned" || code === "store_write_failed") {
+    return refusalResponse({
+      code: "store_poisoned",
+      message:
+        "the continuation store could not be written and needs a restart of the host; nothing acknowledged is lost, and the same request may be sent again after it",
+      retryAfterMs: RESTART_RETRY_AFTER_MS,
+    });
+  }
   if (error instanceof AppError && ERROR_TABLE[error.code].status === 503) {
     return refusalResponse({
       code: error.code,

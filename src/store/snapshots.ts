@@ -120,14 +120,31 @@ export function createSnapshots(deps: {
     sweeping.add(done);
   }
 
+  /** Every turn that tries again on a full disk would leave another file until the next start. */
+  async function tidy(leftovers: readonly string[]): Promise<void> {
+    for (const path of leftovers) {
+      if (stopped) return;
+      try {
+        await fs.run([{ op: "unlink", path, missingOk: true, label: "snapshot.tidy" }]);
+      } catch (error) {
+        logger.warn("what a failed snapshot left could not be removed; the next start does it", {
+          path,
+          errno: error instanceof FileFault ? error.errno : undefined,
+        });
+      }
+    }
+  }
+
   async function write(digest: string, json: string, blob: Blob): Promise<void> {
     const path = paths.snapshot(digest);
+    const temporary = paths.temporary(path);
     try {
       await fs.run([
-        ...replaceSteps(path, paths.temporary(path), json, "snapshot"),
+        ...replaceSteps(path, temporary, json, "snapshot"),
         { op: "syncDir", path: paths.snapshots, label: "snapshot.sync" },
       ]);
     } catch (error) {
+      await tidy(blob.present ? [temporary] : [temporary, path]);
       if (!blob.present) setBytes(blob, 0);
       throw new StoreError("store_write_failed", `a snapshot could not be written: ${path}`, {
         cause: error,

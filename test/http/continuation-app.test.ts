@@ -320,7 +320,8 @@ describe("errors", () => {
     const cases = [
       [new Error("secret /path"), 500, "internal_error"],
       ["a string", 500, "internal_error"],
-      [new StoreError("store_write_failed", "secret /path"), 500, "internal_error"],
+      [new StoreError("store_corrupt", "secret /path"), 500, "internal_error"],
+      [new StoreError("store_write_failed", "secret /path"), 503, "store_poisoned"],
       [new StoreError("store_poisoned", "secret /path"), 503, "store_poisoned"],
     ] as const;
     for (const [thrown, status, code] of cases) {
@@ -329,7 +330,7 @@ describe("errors", () => {
       const answer = await send("POST", "/v1/continuations/claim", { token: TOKENS.claim, body: CLAIM });
       expect([answer.status, answer.code]).toEqual([status, code]);
       expect(JSON.stringify(answer.json)).not.toContain("secret");
-      expect(answer.headers.get("retry-after")).toBe(status === 503 ? "1" : null);
+      expect(answer.headers.get("retry-after")).toBe(status === 503 ? "5" : null);
       expect(logger.lines).toHaveLength(1);
     }
     const { send, next } = setup();
