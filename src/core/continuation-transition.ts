@@ -129,6 +129,10 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
           {
             completionKind: "origin_context_unavailable",
             lastError: lastError(command, at),
+            // A snapshot that could not be used is given up, as the older runtime does.
+            ...(record.originContextState === "pinned"
+              ? { originContextState: "abandoned", originContextRef: undefined }
+              : {}),
           },
           "origin_context_unavailable",
         ),

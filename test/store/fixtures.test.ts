@@ -3,7 +3,6 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { originBindingIsAuthentic } from "../../src/core/derive.ts";
 import { retentionSchema } from "../../src/core/limits.ts";
-import type { ContinuationRecord } from "../../src/core/record.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
 import { openContinuationStore } from "../../src/store/open.ts";
 import { ownershipLock } from "../../src/store/ownership.ts";
@@ -11,27 +10,11 @@ import { ownershipLock } from "../../src/store/ownership.ts";
 import { materialize } from "../fixtures/materialize.mjs";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { createFakeIds } from "../support/fake-ids.ts";
+import { expectedOf, FIXTURES, shortForm } from "../support/fixture-reading.ts";
 import { silentLogger } from "../support/silent-logger.ts";
 import { recordsOf, withFolder } from "../support/store-harness.ts";
 
 /** Directories that the released runtime wrote, opened as their `*.expected.json` says it opens them. */
-
-const FIXTURES = join(import.meta.dir, "../fixtures");
-
-interface Expected {
-  readonly asOf: string;
-  readonly labels: Record<string, string>;
-  readonly open:
-    | {
-        readonly ok: true;
-        readonly records: Record<string, unknown>[];
-        readonly stats: unknown;
-        readonly rollbackGuardPresent: boolean;
-        readonly manifestRollbackGuardRequired: boolean;
-        readonly files: { removed: string[] };
-      }
-    | { readonly ok: false; readonly error: string };
-}
 
 function open(stateDir: string, asOf: string) {
   const fs = createFileSystem();
@@ -45,34 +28,6 @@ function open(stateDir: string, asOf: string) {
     retention: retentionSchema.parse({}),
     acquireLock: ownershipLock(fs, clock, process.pid),
   });
-}
-
-/** The short form that the expectations use. */
-function shortForm(record: ContinuationRecord): Record<string, unknown> {
-  return JSON.parse(
-    JSON.stringify({
-      id: record.continuationId,
-      taskKey: record.taskKey,
-      state: record.state,
-      mode: record.mode,
-      originContextState: record.originContextState,
-      completionKind: record.completionKind,
-      lastErrorCode: record.lastError?.code,
-      receipt: record.receipt,
-      nextAttemptAt: record.nextAttemptAt,
-      leased: record.leaseOwner === undefined ? undefined : true,
-      deliveryStarted: record.deliveryStartedAt === undefined ? undefined : true,
-      hasResult: record.resultPayloadHash !== undefined,
-      hasPayload: record.resultPayload !== undefined,
-      hasText: record.synthesizedText !== undefined,
-      hasOriginRef: record.originContextRef !== undefined,
-      attempts: {
-        synthesis: record.synthesisAttempts,
-        deferrals: record.synthesisDeferrals,
-        delivery: record.deliveryAttempts,
-      },
-    }),
-  );
 }
 
 /** Every file but the owner database, for telling whether a refusal changed anything. */
@@ -98,7 +53,7 @@ describe("directories of the released runtime", () => {
   for (const name of [...V3, "v2/migrated"]) {
     test(`${name} opens as the released runtime opens it`, () =>
       withFolder(async (folder) => {
-        const expected: Expected = JSON.parse(readFileSync(join(FIXTURES, `${name}.expected.json`), "utf8"));
+        const expected = expectedOf(name);
         materialize(name, folder);
         const before = contents(folder);
         if (!expected.open.ok) {
@@ -151,7 +106,7 @@ describe("directories of the released runtime", () => {
   for (const name of ["v3/corrupt-blob", "v3/missing-blob"]) {
     test(`${name}: only the continuation that refers to the blob cannot read it`, () =>
       withFolder(async (folder) => {
-        const expected: Expected = JSON.parse(readFileSync(join(FIXTURES, `${name}.expected.json`), "utf8"));
+        const expected = expectedOf(name);
         materialize(name, folder);
         const store = await open(folder, expected.asOf);
         const outcome = (label: string) => {
