@@ -3,7 +3,8 @@ import { type ErrorCode, StoreError } from "../core/errors.ts";
 import type { FileSystem } from "../core/ports/platform.ts";
 import { type ContinuationState, STATES } from "../core/record.ts";
 import { markerProjection } from "./activation.ts";
-import { type Inspection, inspectState, type Problem } from "./inspect.ts";
+import { type Inspection, inspectState, type Problem, problemOf } from "./inspect.ts";
+import { checkOwnership } from "./ownership.ts";
 import { type StorePaths, storePaths } from "./paths.ts";
 import { readSecureFile } from "./secure.ts";
 import { readSnapshot } from "./snapshots.ts";
@@ -113,7 +114,7 @@ function judge(
     findings.push(findingOf({ path, code: error.code, message: error.message }));
 
   const guardRequired = manifest?.rollbackGuardRequired ?? false;
-  if (guardRequired && !inspection.guard && fs.lstat(paths.guard, "check.guard") === undefined) {
+  if (guardRequired && !inspection.guard && !unread.has(paths.guard)) {
     findings.push({
       path: paths.guard,
       problem: `${paths.guard} is missing, but the manifest requires it: an older runtime may have changed this directory`,
@@ -128,7 +129,7 @@ function judge(
       remedy: REMEDIES.store_migration_needed,
     });
   }
-  const evidence = records.size > 0 || inspection.markers.length > 0;
+  const evidence = inspection.transaction !== undefined || records.size > 0 || inspection.markers.length > 0;
   if (secret.kind !== "valid" && evidence && !unread.has(paths.secret)) {
     const state = secret.kind === "absent" ? "missing" : "empty or damaged";
     findings.push({
@@ -147,6 +148,12 @@ function judge(
     }
   }
 
+  try {
+    checkOwnership(fs, paths.owner);
+  } catch (error) {
+    findings.push({ ...findingOf(problemOf(paths.owner, error)), remedy: OWNERSHIP_REMEDY });
+  }
+
   const damagedBlobs = new Map<string, string[]>();
   for (const record of records.values()) {
     const ref = record.originContextRef;
@@ -155,6 +162,7 @@ function judge(
     const sharing = damagedBlobs.get(ref.digest);
     if (sharing !== undefined) {
       sharing.push(record.continuationId);
+      sharing.sort();
       continue;
     }
     const blob = readSnapshot(fs, paths, ref);
@@ -181,6 +189,9 @@ function judge(
   }
   return findings;
 }
+
+const OWNERSHIP_REMEDY =
+  "stop the host and remove this file: it holds nothing but the lock, and is made anew";
 
 const REMEDIES = {
   store_unsafe_file:

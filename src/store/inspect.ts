@@ -132,10 +132,8 @@ export function inspectState(
   for (const name of blobNames) {
     if (!BLOB_NAME.test(name)) continue;
     const path = join(paths.snapshots, name);
-    // Damage is found when the blob is read, and harms only who refers to it (store-format.md §9).
-    const stat = attempt(path, () => fs.lstat(path, "snapshots"));
-    if (stat !== undefined)
-      blobs.set(name.slice(0, -".json".length), Math.min(stat.size, SNAPSHOT_MAX_BYTES));
+    const bytes = blobBytes(fs, path);
+    if (bytes !== undefined) blobs.set(name.slice(0, -".json".length), bytes);
   }
 
   const legacy = legacyNames
@@ -165,6 +163,20 @@ export function inspectState(
   };
 }
 
+/**
+ * What a blob counts for in the quota; undefined when it is gone. Damage, even one that the system reports for the name
+ * alone, is found when the blob is read, and harms only who refers to it (store-format.md §9).
+ */
+function blobBytes(fs: FileSystem, path: string): number | undefined {
+  try {
+    const stat = fs.lstat(path, "snapshots");
+    return stat === undefined ? undefined : Math.min(stat.size, SNAPSHOT_MAX_BYTES);
+  } catch (error) {
+    if (!(error instanceof FileFault)) throw error;
+    return SNAPSHOT_MAX_BYTES;
+  }
+}
+
 /** Reads one record file. Its name must be the digest of the id inside. */
 export function readRecordFile(fs: FileSystem, path: string, name: string): ContinuationRecord | undefined {
   if (!BLOB_NAME.test(name)) throw corrupt(path, "is not the name of a record file");
@@ -192,7 +204,8 @@ export function readTransaction(fs: FileSystem, paths: StorePaths): InspectedTra
   return { writes, deletes: frame.deletes, data };
 }
 
-function problemOf(path: string, error: unknown): Problem {
+/** What a reader threw, as a problem of the file. Throws on what is no fault of a file. */
+export function problemOf(path: string, error: unknown): Problem {
   if (error instanceof StoreError) return { path, code: error.code, message: error.message };
   if (error instanceof FileFault) {
     return { path, code: "store_unsafe_file", message: `${error.path} can't be read: ${error.errno}` };

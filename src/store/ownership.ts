@@ -49,15 +49,33 @@ export function ownershipLock(fs: FileSystem, clock: Clock, pid: number): (path:
   };
 }
 
-/** Creates the database file owner-only before SQLite does; SQLite gives its journal the same mode. */
-function prepareFile(fs: FileSystem, path: string): void {
+/** Every page of a SQLite database has a power of two of at least this many bytes. */
+const SQLITE_PAGE_MIN_BYTES = 512;
+
+/**
+ * Throws when opening would refuse the database by what it looks like from outside. It is not opened: closing any
+ * descriptor of the file would drop the lock that this very process may hold (POSIX locks belong to the process).
+ */
+export function checkOwnership(fs: FileSystem, path: string): void {
+  requireSafe(fs, path);
+  const size = fs.lstat(path, "owner.size")?.size ?? 0;
+  if (size % SQLITE_PAGE_MIN_BYTES !== 0) {
+    throw new StoreError("store_corrupt", `${path} can't be used as the ownership database`);
+  }
+}
+
+/** Whether the database is there; throws when it or its journal is not safe to use. */
+function requireSafe(fs: FileSystem, path: string): boolean {
   const journal = fs.lstat(`${path}-journal`, "owner.journal");
   if (journal !== undefined) requireSafeFile(fs, `${path}-journal`, journal, Number.MAX_SAFE_INTEGER);
   const stat = fs.lstat(path, "owner");
-  if (stat !== undefined) {
-    requireSafeFile(fs, path, stat, Number.MAX_SAFE_INTEGER);
-    return;
-  }
+  if (stat !== undefined) requireSafeFile(fs, path, stat, Number.MAX_SAFE_INTEGER);
+  return stat !== undefined;
+}
+
+/** Creates the database file owner-only before SQLite does; SQLite gives its journal the same mode. */
+function prepareFile(fs: FileSystem, path: string): void {
+  if (requireSafe(fs, path)) return;
   fs.runSync([{ op: "write", path, data: "", mode: FILE_MODE, sync: true, label: "owner.create" }]);
 }
 
