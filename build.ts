@@ -6,7 +6,10 @@ import { version } from "./package.json";
 const outfile = join(import.meta.dir, "dist", process.platform === "win32" ? "mono-agent.exe" : "mono-agent");
 
 const result = await Bun.build({
-  entrypoints: [join(import.meta.dir, "src/main.ts")],
+  // The second is the thread that writes files (src/platform/filesystem-threads.ts).
+  entrypoints: ["src/main.ts", "src/platform/filesystem-worker.ts"].map((path) =>
+    join(import.meta.dir, path),
+  ),
   target: "bun",
   format: "esm",
   minify: true,

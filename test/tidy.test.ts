@@ -116,6 +116,8 @@ describe("each package has its rooms", () => {
     { packages: /^(node:)?crypto$/, rooms: ["core", "platform"], instead: "core/digest.ts, or the Ids port" },
     { packages: /^(node:)?child_process$/, rooms: ["mcp", "cli"], instead: "the tool host of mcp/" },
     { packages: /^(node:)?readline(\/|$)/, rooms: ["cli"], instead: "the channels" },
+    { packages: /^(node:)?worker_threads$/, rooms: ["platform"], instead: "the FileSystem port" },
+    { packages: /^bun:ffi$/, rooms: ["platform"], instead: "the FileSystem port" },
     { packages: /^(node:)?timers(\/|$)/, rooms: ["platform"], instead: "the Clock port" },
   ];
   /** What any folder may use: pure helpers of the runtime. */

@@ -64,6 +64,7 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
   };
 
   try {
+    if (options.fs === undefined) started("file threads", fs, (it) => it.close?.());
     const hostDir = config.host.stateDir;
     prepareStateFolder(fs, hostDir, logger);
     started("host lock", acquireLock(join(hostDir, HOST_LOCK)), (lock) => lock.release());

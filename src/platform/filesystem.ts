@@ -1,43 +1,13 @@
-import {
-  type BigIntStats,
-  chmodSync,
-  closeSync,
-  constants,
-  fchmodSync,
-  fstatSync,
-  fsyncSync,
-  lstatSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readSync,
-  renameSync,
-  unlinkSync,
-  writeSync,
-} from "node:fs";
-import { chmod, type FileHandle, mkdir, open, rename, unlink } from "node:fs/promises";
-import { FileFault, type FileStat, type FileStep, type FileSystem } from "../core/ports/platform.ts";
+import { type BigIntStats, closeSync, fstatSync, lstatSync, openSync, readdirSync, readSync } from "node:fs";
+import { FileFault, type FileStat, type FileSystem } from "../core/ports/platform.ts";
+import { errnoOf, faultOf, performSteps, READ } from "./filesystem-steps.ts";
+import { createStepThreads } from "./filesystem-threads.ts";
 
 /**
- * Owns: the real filesystem behind the labelled port; turning system errors into `FileFault`.
+ * Owns: the real filesystem behind the labelled port: reads here, changes by filesystem-steps.ts, those of `run` in
+ * threads of their own.
  * Does not own: which files there are, in which order they change, or what is safe to read (store/secure.ts).
- *
- * I1. Modes are set explicitly after creation, so the process's umask changes nothing.
- * I2. Nothing follows a symlink at the last component of a path that is opened or created.
  */
-
-const NO_FOLLOW = constants.O_NOFOLLOW ?? 0;
-// Without O_NONBLOCK an open would hang on a FIFO that somebody put in place of a file.
-const READ = constants.O_RDONLY | NO_FOLLOW | (constants.O_NONBLOCK ?? 0);
-const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | NO_FOLLOW;
-
-/** The system's name of an error, such as ENOSPC. */
-function errnoOf(error: unknown): string {
-  if (typeof error === "object" && error !== null && "code" in error && typeof error.code === "string") {
-    return error.code;
-  }
-  return "EUNKNOWN";
-}
 
 function fault(label: string, path: string, error: unknown): FileFault {
   return new FileFault(label, path, errnoOf(error), { cause: error });
@@ -62,126 +32,6 @@ function statOf(stats: BigIntStats): FileStat {
   };
 }
 
-function pathOf(step: FileStep): string {
-  if (step.op === "syncFiles") return step.folder;
-  return step.op === "rename" ? step.to : step.path;
-}
-
-function bytesOf(data: string | Uint8Array): Uint8Array {
-  return typeof data === "string" ? Buffer.from(data, "utf8") : data;
-}
-
-/** Windows has no fsync of a folder; NTFS journals names by itself. */
-const SYNCS_FOLDERS = process.platform !== "win32";
-
-async function writeAll(handle: FileHandle, data: Uint8Array): Promise<void> {
-  for (let done = 0; done < data.length; ) {
-    const { bytesWritten } = await handle.write(data, done, data.length - done);
-    done += bytesWritten;
-  }
-}
-
-async function perform(step: FileStep): Promise<void> {
-  switch (step.op) {
-    case "write": {
-      const handle = await open(step.path, CREATE, step.mode);
-      try {
-        await handle.chmod(step.mode);
-        await writeAll(handle, bytesOf(step.data));
-        if (step.sync) await handle.sync();
-      } finally {
-        await handle.close();
-      }
-      return;
-    }
-    case "sync":
-    case "syncDir": {
-      if (step.op === "syncDir" && !SYNCS_FOLDERS) return;
-      const handle = await open(step.path, READ);
-      try {
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
-      return;
-    }
-    case "syncFiles":
-      for (const path of step.paths) await perform({ op: "sync", path, label: step.label });
-      return;
-    case "rename":
-      return rename(step.from, step.to);
-    case "unlink":
-      return unlink(step.path).catch((error: unknown) => {
-        if (!(step.missingOk && errnoOf(error) === "ENOENT")) throw error;
-      });
-    case "mkdir":
-      try {
-        await mkdir(step.path, { mode: step.mode });
-      } catch (error) {
-        if (step.existsOk && errnoOf(error) === "EEXIST") return;
-        throw error;
-      }
-      return chmod(step.path, step.mode);
-    case "chmod":
-      return chmod(step.path, step.mode);
-  }
-}
-
-function performSync(step: FileStep): void {
-  switch (step.op) {
-    case "write": {
-      const descriptor = openSync(step.path, CREATE, step.mode);
-      try {
-        fchmodSync(descriptor, step.mode);
-        const data = bytesOf(step.data);
-        for (let done = 0; done < data.length; ) {
-          done += writeSync(descriptor, data, done, data.length - done);
-        }
-        if (step.sync) fsyncSync(descriptor);
-      } finally {
-        closeSync(descriptor);
-      }
-      return;
-    }
-    case "sync":
-    case "syncDir": {
-      if (step.op === "syncDir" && !SYNCS_FOLDERS) return;
-      const descriptor = openSync(step.path, READ);
-      try {
-        fsyncSync(descriptor);
-      } finally {
-        closeSync(descriptor);
-      }
-      return;
-    }
-    case "syncFiles":
-      for (const path of step.paths) performSync({ op: "sync", path, label: step.label });
-      return;
-    case "rename":
-      renameSync(step.from, step.to);
-      return;
-    case "unlink":
-      try {
-        unlinkSync(step.path);
-      } catch (error) {
-        if (!(step.missingOk && errnoOf(error) === "ENOENT")) throw error;
-      }
-      return;
-    case "mkdir":
-      try {
-        mkdirSync(step.path, { mode: step.mode });
-      } catch (error) {
-        if (step.existsOk && errnoOf(error) === "EEXIST") return;
-        throw error;
-      }
-      chmodSync(step.path, step.mode);
-      return;
-    case "chmod":
-      chmodSync(step.path, step.mode);
-      return;
-  }
-}
-
 function reading<T>(label: string, path: string, read: () => T): T | undefined {
   try {
     return read();
@@ -202,6 +52,7 @@ function guarded<T>(label: string, path: string, act: () => T): T {
 
 /** The filesystem of this machine. Every failure is a `FileFault` that names the step, the path and the errno. */
 export function createFileSystem(): FileSystem {
+  const threads = createStepThreads();
   return {
     uid: process.getuid?.(),
     lstat: (path, label) => reading(label, path, () => statOf(lstatSync(path, { bigint: true }))),
@@ -225,17 +76,11 @@ export function createFileSystem(): FileSystem {
       };
     },
     list: (path, label) => reading(label, path, () => readdirSync(path)),
-    async run(steps) {
-      for (const step of steps) {
-        try {
-          await perform(step);
-        } catch (error) {
-          throw fault(step.label, pathOf(step), error);
-        }
-      }
-    },
+    run: (steps) => threads.run(steps),
     runSync(steps) {
-      for (const step of steps) guarded(step.label, pathOf(step), () => performSync(step));
+      const failure = performSteps(steps);
+      if (failure !== undefined) throw faultOf(steps, failure);
     },
+    close: () => threads.close(),
   };
 }

@@ -1,10 +1,7 @@
 import type { FileStep, FileSystem } from "../core/ports/platform.ts";
 import type { StorePaths } from "./paths.ts";
-import { replaceSteps } from "./secure.ts";
+import { FILE_MODE } from "./secure.ts";
 import type { Entry } from "./transaction.ts";
-
-/** Lists of steps that run beside each other while record files are replaced. */
-const LANES = 8;
 
 /**
  * What the transaction file carries: committed versions that are not yet durable in their own files.
@@ -30,25 +27,10 @@ export function createCarry(fs: FileSystem, paths: StorePaths): Carry {
   let bytes = 0;
   let running: Promise<void> | undefined;
 
-  function stepsFor(entry: Entry): FileStep[] {
-    const path = paths.record(entry.id);
-    return entry.record === undefined
-      ? [{ op: "unlink", path, missingOk: true, label: "record.unlink" }]
-      : replaceSteps(path, paths.temporary(path), entry.body, "record");
-  }
-
   async function checkpoint(): Promise<void> {
     const versions = [...carried.values()];
     if (versions.length === 0) return;
-    const lanes: FileStep[][] = [];
-    versions.forEach((entry, index) => {
-      const lane = index % LANES;
-      lanes[lane] = [...(lanes[lane] ?? []), ...stepsFor(entry)];
-    });
-    // All lanes end before a failure is reported: nothing writes behind the back of a poisoned store.
-    const outcomes = await Promise.allSettled(lanes.map((steps) => fs.run(steps)));
-    for (const outcome of outcomes) if (outcome.status === "rejected") throw outcome.reason;
-    await fs.run([{ op: "syncDir", path: paths.records, label: "records.sync" }]);
+    await fs.run(checkpointSteps(paths, versions));
     for (const entry of versions) {
       if (carried.get(entry.id) !== entry) continue;
       carried.delete(entry.id);
@@ -82,4 +64,33 @@ export function createCarry(fs: FileSystem, paths: StorePaths): Carry {
       return running !== undefined;
     },
   };
+}
+
+/** All temporaries, made durable together; then their names, and then the folder: one fsync for many files. */
+function checkpointSteps(paths: StorePaths, versions: readonly Entry[]): FileStep[] {
+  const writes: FileStep[] = [];
+  const names: FileStep[] = [];
+  const temporaries: string[] = [];
+  for (const { id, record, body } of versions) {
+    const path = paths.record(id);
+    if (record === undefined) {
+      names.push({ op: "unlink", path, missingOk: true, label: "record.unlink" });
+      continue;
+    }
+    const temporary = paths.temporary(path);
+    temporaries.push(temporary);
+    writes.push({
+      op: "write",
+      path: temporary,
+      data: body,
+      mode: FILE_MODE,
+      sync: false,
+      label: "record.write",
+    });
+    names.push({ op: "rename", from: temporary, to: path, label: "record.rename" });
+  }
+  if (temporaries.length > 0) {
+    writes.push({ op: "syncFiles", folder: paths.records, paths: temporaries, label: "record.data.sync" });
+  }
+  return [...writes, ...names, { op: "syncDir", path: paths.records, label: "records.sync" }];
 }

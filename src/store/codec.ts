@@ -74,8 +74,9 @@ export function checkRecord(path: string, value: unknown, rawBytes: number): Con
  * nesting would make the indentation itself explode.
  */
 export function encodeRecord(record: ContinuationRecord): string {
-  const nested = record.resultPayload !== undefined && typeof record.resultPayload === "object";
-  if (nested && indentedBytes(record, RECORD_MAX_BYTES) > RECORD_MAX_BYTES) throw tooLarge(record);
+  const { resultPayload } = record;
+  const nested = typeof resultPayload === "object" && resultPayload !== null;
+  if (nested && indentedBytes(resultPayload, RECORD_MAX_BYTES) > RECORD_MAX_BYTES) throw tooLarge(record);
   const body = fileJson(record);
   // A string of n code units has at most 3n bytes, so the exact count is rarely needed.
   if (body.length * 3 > RECORD_MAX_BYTES && utf8Bytes(body) > RECORD_MAX_BYTES) throw tooLarge(record);

@@ -5,7 +5,7 @@ import type { StoreFault } from "../core/ports/store.ts";
 import type { Carry } from "./checkpoint.ts";
 import type { StorePaths } from "./paths.ts";
 import { replaceSteps } from "./secure.ts";
-import { type Entry, transactionText } from "./transaction.ts";
+import { type Entry, transactionData } from "./transaction.ts";
 
 /**
  * Owns: the transaction file; the order of commits; group commit; the poison flag.
@@ -99,9 +99,9 @@ export function createJournal(deps: JournalDeps): Journal {
     for (const entry of carry.entries()) merged.set(entry.id, entry);
     for (const entry of entries) merged.set(entry.id, entry);
     const createdAt = new Date(deps.clock.now()).toISOString();
-    const text = transactionText(deps.ids.uuid(), createdAt, merged.values());
+    const data = transactionData(deps.ids.uuid(), createdAt, merged.values());
     await fs.run([
-      ...replaceSteps(paths.transaction, paths.temporary(paths.transaction), text, "transaction"),
+      ...replaceSteps(paths.transaction, paths.temporary(paths.transaction), data, "transaction"),
       { op: "syncDir", path: paths.stateDir, label: "transaction.sync" },
     ]);
     transactionExists = true;
@@ -170,7 +170,7 @@ export function createJournal(deps: JournalDeps): Journal {
         continue;
       }
       if (carry.size > 0 && carry.bytes + next.bytes > carryLimits.maxBytes) {
-        await drainCarry();
+        await carry.checkpoint();
         continue;
       }
       const batch = takeBatch();

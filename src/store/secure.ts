@@ -93,7 +93,12 @@ export function inspectFolder(
 }
 
 /** Steps that put `data` in place of `path` atomically; the name is durable only after a fsync of the folder. */
-export function replaceSteps(path: string, temporary: string, data: string, label: string): FileStep[] {
+export function replaceSteps(
+  path: string,
+  temporary: string,
+  data: string | Uint8Array,
+  label: string,
+): FileStep[] {
   return [
     { op: "write", path: temporary, data, mode: FILE_MODE, sync: true, label: `${label}.write` },
     { op: "rename", from: temporary, to: path, label: `${label}.rename` },

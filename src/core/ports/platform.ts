@@ -76,8 +76,11 @@ export interface FileSystem {
   open(path: string, label: string): ReadHandle | undefined;
   /** Names in a folder, unsorted; undefined when the folder is not there. */
   list(path: string, label: string): string[] | undefined;
+  /** Takes over the bytes of the steps: whoever calls it does not use them afterwards. */
   run(steps: readonly FileStep[]): Promise<void>;
   runSync(steps: readonly FileStep[]): void;
+  /** Waits for the lists under way and gives back what `run` holds (threads). Optional to call. */
+  close?(): Promise<void>;
   /** Uid that must own every file, or undefined where the platform has none (Windows). */
   readonly uid: number | undefined;
 }

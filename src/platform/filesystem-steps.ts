@@ -1,0 +1,148 @@
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  fchmodSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  unlinkSync,
+  writeSync,
+} from "node:fs";
+import { FileFault, type FileStep } from "../core/ports/platform.ts";
+import { openForSyncfs, type Syncfs } from "./syncfs.ts";
+
+/**
+ * Owns: how each labelled step is carried out, in the calling thread; turning system errors into `FileFault`.
+ * Does not own: in which thread that is (filesystem.ts, filesystem-worker.ts).
+ *
+ * I1. Modes are set explicitly after creation, so the process's umask changes nothing.
+ * I2. Nothing follows a symlink at the last component of a path that is opened or created.
+ */
+
+const NO_FOLLOW = constants.O_NOFOLLOW ?? 0;
+/** Without O_NONBLOCK an open would hang on a FIFO that somebody put in place of a file. */
+export const READ = constants.O_RDONLY | NO_FOLLOW | (constants.O_NONBLOCK ?? 0);
+const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | NO_FOLLOW;
+
+/** Windows has no fsync of a folder; NTFS journals names by itself. */
+const SYNCS_FOLDERS = process.platform !== "win32";
+/** With fewer files than this, one fsync each costs less than syncfs, which writes out all files of the disk. */
+const SYNCFS_FROM = 8;
+
+/** The system's name of an error, such as ENOSPC. */
+export function errnoOf(error: unknown): string {
+  if (typeof error === "object" && error !== null && "code" in error && typeof error.code === "string") {
+    return error.code;
+  }
+  return "EUNKNOWN";
+}
+
+export function pathOf(step: FileStep): string {
+  if (step.op === "syncFiles") return step.folder;
+  return step.op === "rename" ? step.to : step.path;
+}
+
+/** A step of a list that failed: the rest of the list was not begun. */
+export interface StepFailure {
+  readonly index: number;
+  readonly errno: string;
+  readonly cause: unknown;
+}
+
+/** Carries out the steps strictly in order; returns the first failure, after which nothing more is done. */
+export function performSteps(steps: readonly FileStep[]): StepFailure | undefined {
+  let index = 0;
+  let syncfs: Syncfs | undefined;
+  try {
+    const together = steps.findIndex((step) => step.op === "syncFiles" && step.paths.length >= SYNCFS_FROM);
+    const step = steps[together];
+    // Opened before the files are written: only then syncfs reports every failed write of them.
+    if (step?.op === "syncFiles") {
+      index = together;
+      syncfs = openForSyncfs(step.folder);
+      index = 0;
+    }
+    for (const step of steps) {
+      perform(step, syncfs);
+      index += 1;
+    }
+    return undefined;
+  } catch (error) {
+    return { index, errno: errnoOf(error), cause: error };
+  } finally {
+    syncfs?.close();
+  }
+}
+
+export function faultOf(steps: readonly FileStep[], failure: StepFailure): FileFault {
+  const step = steps[failure.index];
+  const label = step?.label ?? "steps";
+  return new FileFault(label, step === undefined ? "" : pathOf(step), failure.errno, {
+    cause: failure.cause,
+  });
+}
+
+function perform(step: FileStep, syncfs: Syncfs | undefined): void {
+  switch (step.op) {
+    case "write":
+      write(step.path, step.data, step.mode, step.sync);
+      return;
+    case "sync":
+      sync(step.path);
+      return;
+    case "syncDir":
+      if (SYNCS_FOLDERS) sync(step.path);
+      return;
+    case "syncFiles":
+      if (step.paths.length >= SYNCFS_FROM && syncfs?.sync()) return;
+      for (const path of step.paths) sync(path);
+      return;
+    case "rename":
+      renameSync(step.from, step.to);
+      return;
+    case "unlink":
+      try {
+        unlinkSync(step.path);
+      } catch (error) {
+        if (!(step.missingOk && errnoOf(error) === "ENOENT")) throw error;
+      }
+      return;
+    case "mkdir":
+      try {
+        mkdirSync(step.path, { mode: step.mode });
+      } catch (error) {
+        if (step.existsOk && errnoOf(error) === "EEXIST") return;
+        throw error;
+      }
+      chmodSync(step.path, step.mode);
+      return;
+    case "chmod":
+      chmodSync(step.path, step.mode);
+      return;
+  }
+}
+
+function write(path: string, content: string | Uint8Array, mode: number, durable: boolean): void {
+  const descriptor = openSync(path, CREATE, mode);
+  try {
+    fchmodSync(descriptor, mode);
+    const data = typeof content === "string" ? Buffer.from(content, "utf8") : content;
+    for (let done = 0; done < data.length; ) {
+      done += writeSync(descriptor, data, done, data.length - done);
+    }
+    if (durable) fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function sync(path: string): void {
+  const descriptor = openSync(path, READ);
+  try {
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}

@@ -1,0 +1,141 @@
+import { Worker } from "node:worker_threads";
+import type { FileStep } from "../core/ports/platform.ts";
+import { faultOf } from "./filesystem-steps.ts";
+import type { StepList, StepListDone } from "./filesystem-worker.ts";
+
+/**
+ * Owns: the threads that change files, so that an fsync never holds up the event loop.
+ * Does not own: what a step does (filesystem-steps.ts).
+ *
+ * I1. A list goes to the thread with the least work, so that a commit does not wait behind a long list of record files.
+ * I2. The process lives on while a list is under way, and only then.
+ * I3. When a thread dies, each of its lists fails: what it did is unknown, so none may count as done.
+ */
+export interface StepThreads {
+  run(steps: readonly FileStep[]): Promise<void>;
+  /** Ends the threads once their lists are done; later lists start new ones. */
+  close(): Promise<void>;
+}
+
+const THREADS = 2;
+
+/** In the compiled binary everything but the threads is one file, and they lie beside it by their path below `src`. */
+const FROM_SOURCE = import.meta.url.endsWith("/filesystem-threads.ts");
+const THREAD_ENTRY = new URL(
+  FROM_SOURCE ? "./filesystem-worker.ts" : "./platform/filesystem-worker.js",
+  import.meta.url,
+);
+
+interface Waiting {
+  readonly steps: readonly FileStep[];
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+interface Thread {
+  /** Steps handed over and not yet reported back. */
+  readonly load: () => number;
+  readonly lists: () => number;
+  run(list: Waiting): void;
+  end(): Promise<unknown>;
+}
+
+/** `entry` is the module that the threads run. */
+export function createStepThreads(entry: URL = THREAD_ENTRY): StepThreads {
+  const threads: Thread[] = [];
+
+  function leastLoaded(): Thread {
+    const idle = threads.find((thread) => thread.lists() === 0);
+    if (idle !== undefined) return idle;
+    if (threads.length < THREADS) {
+      const thread = startThread(entry, () => {
+        const at = threads.indexOf(thread);
+        if (at >= 0) threads.splice(at, 1);
+      });
+      threads.push(thread);
+      return thread;
+    }
+    return threads.reduce((least, thread) => (thread.load() < least.load() ? thread : least));
+  }
+
+  return {
+    run(steps) {
+      const { promise, resolve, reject } = Promise.withResolvers<void>();
+      leastLoaded().run({ steps, resolve, reject });
+      return promise;
+    },
+    async close() {
+      await Promise.all(threads.splice(0).map((thread) => thread.end()));
+    },
+  };
+}
+
+function startThread(entry: URL, gone: () => void): Thread {
+  const worker = new Worker(entry);
+  const waiting = new Map<number, Waiting>();
+  let count = 0;
+  let load = 0;
+  let drained: (() => void) | undefined;
+  worker.unref();
+
+  function take(id: number): Waiting | undefined {
+    const list = waiting.get(id);
+    if (list === undefined) return undefined;
+    waiting.delete(id);
+    load -= list.steps.length;
+    if (waiting.size === 0) {
+      worker.unref();
+      drained?.();
+    }
+    return list;
+  }
+
+  worker.on("message", ({ id, failure }: StepListDone) => {
+    const list = take(id);
+    if (list === undefined) return;
+    if (failure === undefined) list.resolve();
+    else list.reject(faultOf(list.steps, { ...failure, cause: new Error(failure.message) }));
+  });
+
+  function failAll(cause: unknown): void {
+    gone();
+    for (const id of [...waiting.keys()]) {
+      const list = take(id);
+      list?.reject(faultOf(list.steps, { index: 0, errno: "ETHREAD", cause }));
+    }
+  }
+  worker.on("error", failAll);
+  worker.on("exit", () => failAll(new Error("the thread ended")));
+
+  return {
+    load: () => load,
+    lists: () => waiting.size,
+    run(list) {
+      count += 1;
+      if (waiting.size === 0) worker.ref();
+      waiting.set(count, list);
+      load += list.steps.length;
+      const message: StepList = { id: count, steps: list.steps };
+      worker.postMessage(message, handedOver(list.steps));
+    },
+    async end() {
+      if (waiting.size > 0) {
+        await new Promise<void>((resolve) => {
+          drained = resolve;
+        });
+      }
+      await worker.terminate();
+    },
+  };
+}
+
+/** Buffers that go to the thread without a copy: those that hold nothing but the data of one step. */
+function handedOver(steps: readonly FileStep[]): ArrayBuffer[] {
+  const buffers: ArrayBuffer[] = [];
+  for (const step of steps) {
+    if (step.op !== "write" || typeof step.data === "string") continue;
+    const { buffer, byteLength } = step.data;
+    if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffers.push(buffer);
+  }
+  return buffers;
+}
