@@ -85,7 +85,7 @@ export function createProver(
             const second = await look(record, destination);
             if (second.kind !== "absent") return ok(record);
           }
-          return ledger.apply(continuationId, { kind: "resolve_not_delivered" });
+          return ledger.apply(continuationId, { kind: "prove_absent" });
         }
       }
     });

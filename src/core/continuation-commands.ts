@@ -40,6 +40,7 @@ export type Command =
       proof?: { by: string; evidence: string };
     }
   | { kind: "resolve_not_delivered" }
+  | { kind: "prove_absent" }
   | { kind: "resolve_dead_lettered" };
 
 export type CommandKind = Command["kind"];
@@ -102,6 +103,7 @@ export const MOVES: Readonly<Record<ContinuationState, Moves>> = {
     retry: ["ready_to_deliver"],
     resolve_delivered: ["delivered"],
     resolve_not_delivered: ["ready_to_deliver"],
+    prove_absent: ["ready_to_deliver", "dead_lettered"],
     resolve_dead_lettered: ["dead_lettered"],
   },
   expired: {},

@@ -173,21 +173,8 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
       );
     }
     case "postpone_delivery": {
-      if (record.deliveryAttempts >= DELIVERY_MAX_ATTEMPTS) {
-        return changed(
-          deadLetter(
-            record,
-            {
-              code: "delivery_attempts_exhausted",
-              reason: `No success in ${DELIVERY_MAX_ATTEMPTS} attempts; the last error was ${command.code}.`,
-            },
-            at,
-          ),
-        );
-      }
-      const delayMs =
-        command.retryAfterMs ??
-        backoff(record.deliveryAttempts - 1, DELIVERY_BACKOFF_BASE_MS, DELIVERY_BACKOFF_CAP_MS);
+      if (record.deliveryAttempts >= DELIVERY_MAX_ATTEMPTS) return exhausted(record, command.code, at);
+      const delayMs = command.retryAfterMs ?? deliveryBackoff(record);
       return changed(
         edit(
           record,
@@ -237,25 +224,9 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
         }),
       );
     case "resolve_not_delivered":
-      if (nowMs >= Date.parse(record.deadline)) {
-        return refused(
-          "continuation_expired",
-          "The deadline has passed; delivering again would expire at once. Resolve it as dead-lettered instead.",
-        );
-      }
-      return changed(
-        edit(
-          record,
-          at,
-          {
-            state: "ready_to_deliver",
-            deliveryStartedAt: undefined,
-            nextAttemptAt: at,
-            lastError: undefined,
-          },
-          "resolved_not_delivered",
-        ),
-      );
+      return deliverAgain(record, nowMs, at, "resolved_not_delivered");
+    case "prove_absent":
+      return proveAbsent(record, nowMs);
     case "resolve_dead_lettered":
       return changed(
         deadLetter(record, { code: OPERATOR_DEAD_LETTERED, reason: "Dead-lettered by the operator." }, at),
@@ -322,6 +293,54 @@ function acceptResult(
   return changed(next);
 }
 
+function exhausted(record: ContinuationRecord, lastCode: string, at: string): Decision {
+  return changed(
+    deadLetter(
+      record,
+      {
+        code: "delivery_attempts_exhausted",
+        reason: `No success in ${DELIVERY_MAX_ATTEMPTS} attempts; the last error was ${lastCode}.`,
+      },
+      at,
+    ),
+  );
+}
+
+function deliveryBackoff(record: ContinuationRecord): number {
+  return backoff(record.deliveryAttempts - 1, DELIVERY_BACKOFF_BASE_MS, DELIVERY_BACKOFF_CAP_MS);
+}
+
+/** A post that surely did not happen is made again, from now or from `dueAt` on. */
+function deliverAgain(record: ContinuationRecord, nowMs: number, dueAt: string, what: string): Decision {
+  if (nowMs >= Date.parse(record.deadline)) {
+    return refused(
+      "continuation_expired",
+      "The deadline has passed; delivering again would expire at once. Resolve it as dead-lettered instead.",
+    );
+  }
+  return changed(
+    edit(
+      record,
+      new Date(nowMs).toISOString(),
+      { state: "ready_to_deliver", deliveryStartedAt: undefined, nextAttemptAt: dueAt, lastError: undefined },
+      what,
+    ),
+  );
+}
+
+/**
+ * A proved absence is a failed attempt like any other: the next one waits for its back-off, counted from the begin of
+ * the post, and the attempts are limited. A channel that fails and proves it each time must not be asked without end.
+ */
+function proveAbsent(record: ContinuationRecord, nowMs: number): Decision {
+  const at = new Date(nowMs).toISOString();
+  if (record.deliveryAttempts >= DELIVERY_MAX_ATTEMPTS) {
+    return exhausted(record, record.lastError?.code ?? "delivery_outcome_unknown", at);
+  }
+  const dueMs = Math.max(nowMs, Date.parse(record.deliveryStartedAt ?? at) + deliveryBackoff(record));
+  return deliverAgain(record, nowMs, new Date(dueMs).toISOString(), "proved_absent");
+}
+
 function abandonOrigin(record: ContinuationRecord, at: string): Decision {
   if (record.originContextState !== "pending") return { kind: "unchanged", record };
   return changed(
@@ -355,6 +374,7 @@ function refusedByTable(record: ContinuationRecord, command: CommandKind): Decis
         : refused("already_terminal", `The continuation is already ${record.state}.`);
     case "resolve_delivered":
     case "resolve_not_delivered":
+    case "prove_absent":
     case "resolve_dead_lettered":
       return refused(
         "not_delivery_unknown",

@@ -1,5 +1,12 @@
 import { describe, expect, test } from "bun:test";
-import { createWorld, idle, type World } from "../support/continuation-world.ts";
+import {
+  claimThrough,
+  commitRun,
+  createWorld,
+  idle,
+  tokenOf,
+  type World,
+} from "../support/continuation-world.ts";
 
 /** What becomes of posts whose outcome is unknown (protocol.md, last paragraph; limits deliveryTimeoutMs + 5 min). */
 
@@ -80,7 +87,40 @@ describe("absence", () => {
     world.script.deliver = async () => ({ kind: "delivered", parts: [{ id: "second" }] });
     await world.service.operator.prove(id);
     await idle();
+    expect([world.record(id).state, world.posts.length]).toEqual(["ready_to_deliver", 1]);
+    world.clock.advance(1000);
+    await idle();
     expect([world.record(id).state, world.posts.length]).toEqual(["delivered", 2]);
+  });
+});
+
+test("a channel that fails and proves it each time is asked with back-off, and at most 20 times", async () => {
+  const world = await createWorld();
+  world.script.deliver = async () => {
+    if (world.posts.length > 30) return new Promise(() => {});
+    throw new Error("database is locked");
+  };
+  world.script.find = async () => ({ kind: "absent", exact: true, evidence: "no row" });
+  const claims = world.run({ originRunId: "r" });
+  const answer = await claimThrough(world, tokenOf(claims), {
+    deadline: new Date(world.clock.now() + 20 * 24 * 3_600_000).toISOString(),
+  });
+  await claims.release();
+  await commitRun(world, claims, "r");
+  await world.submit(answer);
+  await world.service.startWorker();
+  await idle();
+  expect([world.record(answer.continuationId).state, world.posts.length]).toEqual(["ready_to_deliver", 1]);
+  for (let hour = 0; hour < 40; hour += 1) {
+    for (let minute = 0; minute < 60; minute += 1) {
+      world.clock.advance(60_000);
+      await idle(2);
+    }
+  }
+  expect(world.posts.length).toBe(20);
+  expect(world.record(answer.continuationId)).toMatchObject({
+    state: "dead_lettered",
+    lastError: { code: "delivery_attempts_exhausted" },
   });
 });
 

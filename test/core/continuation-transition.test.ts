@@ -40,6 +40,7 @@ const SAMPLES: Record<CommandKind, Command> = {
   cancel: { kind: "cancel" },
   resolve_delivered: { kind: "resolve_delivered", deliveryId: "d", history: HISTORY },
   resolve_not_delivered: { kind: "resolve_not_delivered" },
+  prove_absent: { kind: "prove_absent" },
   resolve_dead_lettered: { kind: "resolve_dead_lettered" },
 };
 const KINDS = Object.keys(SAMPLES) as CommandKind[];
@@ -102,6 +103,7 @@ describe("the table of state × command", () => {
     expect(Object.keys(MOVES.cancelled)).toEqual([]);
     expect(Object.keys(MOVES.dead_lettered)).toEqual(["retry"]);
     expect(Object.keys(MOVES.delivery_unknown).sort()).toEqual([
+      "prove_absent",
       "resolve_dead_lettered",
       "resolve_delivered",
       "resolve_not_delivered",
