@@ -33,3 +33,11 @@ export function guardSteps(paths: StorePaths): FileStep[] {
     { op: "syncDir", path: paths.legacyRecords, label: "guard.sync" },
   ];
 }
+
+/** Steps that make the names of a guard durable that is there already. */
+export function guardSyncSteps(paths: StorePaths): FileStep[] {
+  return [
+    { op: "syncDir", path: paths.stateDir, label: "guard.parent.sync" },
+    { op: "syncDir", path: paths.legacyRecords, label: "guard.sync" },
+  ];
+}

@@ -73,6 +73,8 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
     const plan = decide(paths, inspection, new Date(nowMs).toISOString());
 
     prepareFolders(fs, paths, inspection, logger);
+    if (folder.exists && !(inspection.manifest?.rollbackGuardRequired ?? false))
+      settleNames(fs, paths, logger);
     const secret = plan.secret ?? writeSecret(fs, paths, ids);
     opened = createStore({
       fs,
@@ -163,6 +165,23 @@ function stateDirSteps(fs: FileSystem, stateDir: string): FileStep[] {
     { op: "mkdir", path, mode: FOLDER_MODE, existsOk: true, label: "state.mkdir" },
     { op: "syncDir", path: dirname(path), label: "state.parent.sync" },
   ]);
+}
+
+/**
+ * A process that made this directory may have been killed before it could sync the names: they are read here, and must
+ * not be lost with what will be acknowledged. Once the manifest requires the guard, all of them were synced.
+ */
+function settleNames(fs: FileSystem, paths: StorePaths, logger: Logger): void {
+  try {
+    fs.runSync([{ op: "syncDir", path: dirname(paths.stateDir), label: "parent.sync" }]);
+  } catch (error) {
+    // A parent that may be entered but not read can't be synced; whoever made it so also made this directory.
+    logger.warn("the parent of the state directory could not be synced", {
+      path: dirname(paths.stateDir),
+      errno: error instanceof FileFault ? error.errno : undefined,
+    });
+  }
+  fs.runSync([{ op: "syncDir", path: paths.stateDir, label: "folder.sync" }]);
 }
 
 function prepareFolders(fs: FileSystem, paths: StorePaths, inspection: Inspection, logger: Logger): void {

@@ -9,7 +9,7 @@ import { activationMarker, isPendingFor, projectPinned, publishMarker, removeMar
 import { createCarry } from "./checkpoint.ts";
 import { encodeRecord } from "./codec.ts";
 import { createDurableView } from "./durable-view.ts";
-import { guardSteps } from "./guard.ts";
+import { guardSteps, guardSyncSteps } from "./guard.ts";
 import { createHeadView } from "./head-view.ts";
 import type { Inspection } from "./inspect.ts";
 import { type CarryLimits, createJournal, type Mutation } from "./journal.ts";
@@ -87,6 +87,8 @@ export function createStore(deps: StoreDeps): OpenedStore {
 
   async function requireGuard(): Promise<void> {
     if (!guardInstalled) await fs.run(guardSteps(paths));
+    // A guard found without the manifest is from a process that may have been killed before it could sync it.
+    else if (!manifest.guardRequired) await fs.run(guardSyncSteps(paths));
     guardInstalled = true;
     if (!manifest.guardRequired) await manifest.requireGuard();
   }

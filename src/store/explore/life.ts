@@ -110,22 +110,23 @@ export function createLife(deps: {
       .find((member) => member.originContextState === "pending")?.originContextDigest;
     if (digest === undefined) return;
     cast.runs[step.group] = run + GROUPS;
-    ledger.note(store.head);
+    const before = ledger.note(store.head);
     const activated = store.activate(group, digest, new Date(clock.now()).toISOString());
     const state = ledger.note(store.head);
     await activated;
-    ledger.acknowledge(state);
+    if (state > before) ledger.acknowledge(state);
   }
 
   async function sweep(): Promise<void> {
     if (sweeping) return;
     sweeping = true;
     try {
-      ledger.note(store.head);
+      const before = ledger.note(store.head);
       const swept = store.sweep(clock.now());
       const state = ledger.note(store.head);
       await swept;
-      ledger.acknowledge(state);
+      // It waits for what it dropped, and for nothing else.
+      if (state > before) ledger.acknowledge(state);
     } finally {
       sweeping = false;
     }

@@ -119,8 +119,9 @@ export async function record(workload: Workload, options: RecordOptions): Promis
   }
 
   /** Opens the store on the disk. An injected fault may refuse it once; the next try goes through. */
-  async function open(): Promise<void> {
+  async function open(interrupt?: number): Promise<void> {
     recovering = true;
+    if (interrupt !== undefined) disk.cutAt(interrupt + 1);
     watch();
     injected = false;
     try {
@@ -138,8 +139,13 @@ export async function record(workload: Workload, options: RecordOptions): Promis
       if (injected && error instanceof StoreError && error.code !== "store_corrupt") return open();
       store = undefined;
       life = undefined;
+      if (interrupt !== undefined) {
+        disk = disk.takeOver();
+        return open();
+      }
       return failed(`opening was refused: ${errorText(error)}`);
     }
+    disk.cutAt(Number.POSITIVE_INFINITY);
     const found = recordsOf(store);
     const explained = ledger.states
       .slice(ledger.floor)
@@ -158,7 +164,7 @@ export async function record(workload: Workload, options: RecordOptions): Promis
     await store?.close();
   }
 
-  await open();
+  await open(workload.interrupt);
   for (const step of workload.steps) {
     if (failure !== undefined || store === undefined || life === undefined) break;
     switch (step.op) {
@@ -174,7 +180,8 @@ export async function record(workload: Workload, options: RecordOptions): Promis
       case "restart":
         await life.settle();
         await store.close();
-        await open();
+        if (step.interrupt !== undefined) disk = disk.takeOver();
+        await open(step.interrupt);
         break;
       case "crash": {
         const { survival } = randomSurvival(disk.unsynced(), createRandom(step.seed));
@@ -189,7 +196,7 @@ export async function record(workload: Workload, options: RecordOptions): Promis
         const next = disk.takeOver();
         await bury();
         disk = next;
-        await open();
+        await open(step.interrupt);
         break;
       }
       default:

@@ -26,9 +26,10 @@ export type Step =
   | { op: "pause"; turns: number }
   /** A later operation fails with this errno. */
   | { op: "fail"; after: number; errno: string }
-  | { op: "restart" }
+  /** Closed and opened again; the first opening is killed after so many operations, if it has as many. */
+  | { op: "restart"; interrupt?: number }
   /** The process is killed with work under way; the disk goes on with what it has, synced or not. */
-  | { op: "kill" }
+  | { op: "kill"; interrupt?: number }
   /** The power goes with work under way, and what survives is chosen by `seed`. */
   | { op: "crash"; seed: number };
 
@@ -36,6 +37,8 @@ export interface Workload {
   readonly seed: number;
   readonly retention: RetentionLimits;
   readonly carryLimits: CarryLimits;
+  /** The very first opening is killed after so many operations. */
+  readonly interrupt?: number;
   readonly steps: readonly Step[];
 }
 
@@ -71,7 +74,13 @@ export function generateWorkload(seed: number): Workload {
     if (haste === 0 || random.chance(0.15)) steps.push({ op: "settle" });
     else if (haste === 1 || random.chance(0.5)) steps.push({ op: "pause", turns: 1 + random.below(30) });
   }
-  return { seed, retention, carryLimits, steps };
+  return {
+    seed,
+    retention,
+    carryLimits,
+    ...(random.chance(0.3) ? { interrupt: 1 + random.below(20) } : {}),
+    steps,
+  };
 }
 
 function episode(random: Random): Step[] {
@@ -106,8 +115,9 @@ function episode(random: Random): Step[] {
   if (kind < 90) return [{ op: "activate", group }];
   if (kind < 92) return [{ op: "wait", ms: random.below(20 * MINUTE_MS) }];
   if (kind < 94) return [{ op: "sweep" }];
-  if (kind < 95) return [{ op: "restart" }];
-  if (kind < 97) return [{ op: "kill" }];
+  const interrupted = random.chance(0.3) ? { interrupt: 1 + random.below(20) } : {};
+  if (kind < 95) return [{ op: "restart", ...interrupted }];
+  if (kind < 97) return [{ op: "kill", ...interrupted }];
   if (kind < 99) return [{ op: "crash", seed: random.below(2 ** 31) }];
   return [{ op: "fail", after: random.below(12), errno: random.pick(ERRNOS) }];
 }

@@ -1,0 +1,34 @@
+import { expect, test } from "bun:test";
+import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
+import { claim, openStore, recordsOf } from "../support/store-harness.ts";
+
+/**
+ * A process is killed, another opens the directory as it stands, acknowledges a claim, and then the power goes: names
+ * that the killed process did not sync must not take the claim with them.
+ */
+
+test("a claim acknowledged after a kill at any operation of opening and first commit survives a power cut", async () => {
+  const whole = createMemoryFileSystem();
+  await (await openStore({ fs: whole, seed: "killed" })).commit({ puts: [claim("first")] });
+  const labels = whole.trace.map((operation) => operation.label);
+  for (const label of ["state.mkdir", "secret.rename", "guard.rename"]) expect(labels).toContain(label);
+
+  for (let cut = 1; cut <= whole.counts.operations + 1; cut += 1) {
+    const fs = createMemoryFileSystem();
+    fs.cutAt(cut);
+    await openStore({ fs, seed: "killed" })
+      .then((store) => store.commit({ puts: [claim("first")] }))
+      .catch(() => {});
+    const next = fs.takeOver();
+    const store = await openStore({ fs: next, seed: "killed" });
+    await store.commit({ puts: [claim("second")] });
+    for (let missing = -1; missing < next.unsynced().length; missing += 1) {
+      for (const others of [true, false]) {
+        const disk = next.afterPowerCut((_, index) => (index === missing) !== others);
+        const again = await openStore({ fs: disk, seed: "killed" });
+        expect(Object.keys(recordsOf(again))).toContain("second");
+        expect(again.secret).toEqual(store.secret);
+      }
+    }
+  }
+});
