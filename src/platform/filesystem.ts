@@ -1,4 +1,13 @@
-import { type BigIntStats, closeSync, fstatSync, lstatSync, openSync, readdirSync, readSync } from "node:fs";
+import {
+  type BigIntStats,
+  closeSync,
+  fstatSync,
+  lstatSync,
+  openSync,
+  readdirSync,
+  readSync,
+  type Stats,
+} from "node:fs";
 import { FileFault, type FileStat, type FileSystem } from "../core/ports/platform.ts";
 import { errnoOf, faultOf, performSteps, READ } from "./filesystem-steps.ts";
 import { createStepThreads } from "./filesystem-threads.ts";
@@ -13,7 +22,13 @@ function fault(label: string, path: string, error: unknown): FileFault {
   return new FileFault(label, path, errnoOf(error), { cause: error });
 }
 
-function statOf(stats: BigIntStats): FileStat {
+/** Above this a number can't tell two inodes apart. */
+const EXACT = Number.MAX_SAFE_INTEGER;
+
+/** Exact numbers cost twice the time, so they are asked for only where the identity of the file needs them. */
+function statOf(stats: Stats, exact: () => BigIntStats): FileStat {
+  const sure = stats.ino <= EXACT && stats.dev <= EXACT && stats.size <= EXACT;
+  const identity = sure ? stats : exact();
   return {
     kind: stats.isSymbolicLink()
       ? "symlink"
@@ -22,13 +37,13 @@ function statOf(stats: BigIntStats): FileStat {
         : stats.isDirectory()
           ? "directory"
           : "other",
-    size: Number(stats.size),
-    mode: Number(stats.mode & 0o7777n),
-    uid: Number(stats.uid),
-    links: Number(stats.nlink),
-    device: stats.dev,
-    inode: stats.ino,
-    mtimeMs: Number(stats.mtimeMs),
+    size: stats.size,
+    mode: stats.mode & 0o7777,
+    uid: stats.uid,
+    links: stats.nlink,
+    device: BigInt(identity.dev),
+    inode: BigInt(identity.ino),
+    mtimeMs: Math.trunc(stats.mtimeMs),
   };
 }
 
@@ -55,12 +70,16 @@ export function createFileSystem(): FileSystem {
   const threads = createStepThreads();
   return {
     uid: process.getuid?.(),
-    lstat: (path, label) => reading(label, path, () => statOf(lstatSync(path, { bigint: true }))),
+    lstat: (path, label) =>
+      reading(label, path, () => statOf(lstatSync(path), () => lstatSync(path, { bigint: true }))),
     open(path, label) {
       const descriptor = reading(label, path, () => openSync(path, READ));
       if (descriptor === undefined) return undefined;
       return {
-        stat: () => guarded(label, path, () => statOf(fstatSync(descriptor, { bigint: true }))),
+        stat: () =>
+          guarded(label, path, () =>
+            statOf(fstatSync(descriptor), () => fstatSync(descriptor, { bigint: true })),
+          ),
         read: (length) =>
           guarded(label, path, () => {
             const buffer = Buffer.allocUnsafe(length);
@@ -70,7 +89,7 @@ export function createFileSystem(): FileSystem {
               if (got === 0) break;
               done += got;
             }
-            return buffer.subarray(0, done);
+            return done === length ? buffer : buffer.subarray(0, done);
           }),
         close: () => guarded(label, path, () => closeSync(descriptor)),
       };

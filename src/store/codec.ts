@@ -3,6 +3,7 @@ import { StoreError } from "../core/errors.ts";
 import { fileJson, isJsonObject, utf8Bytes } from "../core/json.ts";
 import { RECORD_MAX_BYTES } from "../core/limits.ts";
 import { type ContinuationRecord, recordSchema } from "../core/record.ts";
+import { fitsRecord } from "../core/record-check.ts";
 
 /**
  * Owns: bytes of a file to a checked value and back; the 2 MiB limit on the indented form of a record.
@@ -57,6 +58,7 @@ export function checkRecord(path: string, value: unknown, rawBytes: number): Con
   if (rawBytes > 2_000 && indentedBytes(value, RECORD_MAX_BYTES) > RECORD_MAX_BYTES) {
     throw corrupt(path, `holds a record of more than ${RECORD_MAX_BYTES} bytes in its indented form`);
   }
+  if (fitsRecord(value)) return value as ContinuationRecord;
   const result = recordSchema.safeParse(value);
   if (!result.success) {
     const issue = result.error.issues[0];

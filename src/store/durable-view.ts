@@ -87,16 +87,15 @@ export function createDurableView(
     active.change(undefined, record);
     count(record, 1);
   }
-  const rows = initial.map((record) => row(record));
+  const rows = initial.map((record) => row(record)).sort(newestFirst);
   const all = createSorted<ListRow>(newestFirst, rows);
+  const rowsOf = new Map<ContinuationState, ListRow[]>(STATES.map((state) => [state, []]));
+  for (const it of rows) {
+    const state = records.get(it.continuationId)?.state;
+    if (state !== undefined) rowsOf.get(state)?.push(it);
+  }
   const lists = Object.fromEntries(
-    STATES.map((state) => [
-      state,
-      createSorted<ListRow>(
-        newestFirst,
-        rows.filter((_, index) => initial[index]?.state === state),
-      ),
-    ]),
+    STATES.map((state) => [state, createSorted<ListRow>(newestFirst, rowsOf.get(state))]),
   ) as Record<ContinuationState, Sorted<ListRow>>;
   const deadlines = createSorted(byTime, initial.filter((record) => !isTerminal(record)).map(deadlineKey));
   // Work waits in `waiting` by the time it becomes due; `promote` moves it to `ready`, which is in working order.

@@ -1,4 +1,4 @@
-import { join } from "node:path";
+import { join, sep } from "node:path";
 import { type ErrorCode, StoreError } from "../core/errors.ts";
 import { RECORD_MAX_BYTES, SNAPSHOT_MAX_BYTES, TRANSACTION_MAX_BYTES } from "../core/limits.ts";
 import { FileFault, type FileStep, type FileSystem } from "../core/ports/platform.ts";
@@ -115,7 +115,7 @@ export function inspectState(
   );
   for (const name of recordNames) {
     if (replaced.has(name)) continue;
-    const path = join(paths.records, name);
+    const path = `${paths.records}${sep}${name}`;
     const record = attempt(path, () => readRecordFile(fs, path, name));
     if (record !== undefined) records.set(record.continuationId, record);
   }

@@ -39,8 +39,8 @@ export function readSecureFile(
     const opened = handle.stat();
     requireSameFile(path, seen, opened);
     requireSafeFile(fs, path, opened, maxBytes);
-    // One byte more than the size: growth is seen even when the clock of the filesystem is too coarse to tell.
-    const data = handle.read(opened.size + 1);
+    // No byte more than the size is read: growth shows in the size afterwards, and a second read would cost as much.
+    const data = handle.read(opened.size);
     const after = handle.stat();
     requireSameFile(path, opened, after);
     if (data.length !== opened.size || after.size !== opened.size) {
