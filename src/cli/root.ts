@@ -12,6 +12,7 @@ export function rootCommand(io: CliIo): CommandDef {
     doctor: async () => (await import("./doctor.ts")).doctorCommand(io),
     continuations: async () => (await import("./continuations/command.ts")).continuationsCommand(io),
     config: async () => (await import("./config.ts")).configCommand(io),
+    torture: async () => (await import("./torture.ts")).tortureCommand(io),
     demo: async () => (await import("./demo/command.ts")).demoCommand(io),
     example: async () => (await import("./example.ts")).exampleCommand(io),
   });

@@ -78,7 +78,7 @@ export function generateWorkload(seed: number): Workload {
     seed,
     retention,
     carryLimits,
-    ...(random.chance(0.3) ? { interrupt: 1 + random.below(20) } : {}),
+    ...(random.chance(0.3) ? { interrupt: 1 + random.below(random.pick([1, 4, 20])) } : {}),
     steps,
   };
 }
@@ -115,7 +115,8 @@ function episode(random: Random): Step[] {
   if (kind < 90) return [{ op: "activate", group }];
   if (kind < 92) return [{ op: "wait", ms: random.below(20 * MINUTE_MS) }];
   if (kind < 94) return [{ op: "sweep" }];
-  const interrupted = random.chance(0.3) ? { interrupt: 1 + random.below(20) } : {};
+  // Most of what an opening does first is done in its first operations.
+  const interrupted = random.chance(0.3) ? { interrupt: 1 + random.below(random.pick([1, 4, 20])) } : {};
   if (kind < 95) return [{ op: "restart", ...interrupted }];
   if (kind < 97) return [{ op: "kill", ...interrupted }];
   if (kind < 99) return [{ op: "crash", seed: random.below(2 ** 31) }];
