@@ -3,10 +3,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { operatorToken } from "../../src/core/derive.ts";
 import { CLAIM_ENV } from "../../src/core/mcp-servers.ts";
-import type { Message } from "../../src/core/turn.ts";
+import type { ConversationEvent, Message } from "../../src/core/turn.ts";
 import type { ClaimAnswer } from "../../src/core/wire.ts";
 import { loadConfig, type MonoAgentApp, startMonoAgent } from "../../src/index.ts";
-import { freePort, until } from "./binary.ts";
+import { freePort } from "./binary.ts";
 import { afterTool, type ModelServer, modelBlocks, startModelServer } from "./model-server.ts";
 import { createRecordingLogger } from "./silent-logger.ts";
 
@@ -82,7 +82,9 @@ export function capabilityOf(report: ToolReport): Capability | undefined {
   };
 }
 
-export const inAnHour = () => new Date(Date.now() + 3_600_000).toISOString();
+/** One for the whole process, so that a repeated claim is the same claim. */
+const IN_AN_HOUR = new Date(Date.now() + 3_600_000).toISOString();
+export const inAnHour = () => IN_AN_HOUR;
 
 /** Blocks of a configuration beside the ports and the model. `tools` is left out where no run needs one. */
 export function securityBlocks(withTools: boolean) {
@@ -109,6 +111,25 @@ export const SECURITY_ENV = {
   OTHER_TOKEN: "another-services-token-0123",
   BOX_KEY: API_KEY,
 };
+
+async function firstMessage(
+  stream: ReadableStream<Uint8Array>,
+  wanted: (message: Message) => boolean,
+): Promise<Message> {
+  let text = "";
+  const decoder = new TextDecoder();
+  for await (const piece of stream) {
+    text += decoder.decode(piece, { stream: true });
+    const blocks = text.split("\n\n");
+    text = blocks.pop() ?? "";
+    for (const block of blocks) {
+      const data = /^data: (.*)$/m.exec(block)?.[1];
+      const event = data === undefined ? undefined : (JSON.parse(data) as ConversationEvent);
+      if (event?.type === "message" && wanted(event.message)) return event.message;
+    }
+  }
+  throw new Error("the event stream ended");
+}
 
 export async function securityWorld(options: { withTools?: boolean } = {}): Promise<SecurityWorld> {
   const path = mkdtempSync(join(tmpdir(), "mono-agent-security-"));
@@ -182,18 +203,23 @@ export async function securityWorld(options: { withTools?: boolean } = {}): Prom
     submit: (claimed, payload) =>
       world.call("PUT", new URL(claimed.resultUrl).pathname, claimed.token, { idempotencyKey: "k", payload }),
     async ask(text, conversation = "main") {
-      const before = (await world.messages(conversation)).length;
-      const asked = await world.send(
-        ports.terminal,
-        "POST",
-        `/v1/terminal/conversations/${conversation}/turns`,
-        world.terminal(),
-        { requestId: crypto.randomUUID(), text },
-      );
-      if (asked.status !== 202) throw new Error(await asked.text());
-      return until("the turn to end", async () =>
-        (await world.messages(conversation)).slice(before).find(({ role }) => role !== "user"),
-      );
+      const route = `/v1/terminal/conversations/${conversation}`;
+      const observer = new AbortController();
+      const events = await fetch(`http://127.0.0.1:${ports.terminal}${route}/events`, {
+        headers: { authorization: `Bearer ${world.terminal()}` },
+        signal: observer.signal,
+      });
+      const asked = await world.send(ports.terminal, "POST", `${route}/turns`, world.terminal(), {
+        requestId: crypto.randomUUID(),
+        text,
+      });
+      if (asked.status !== 202 || events.body === null) throw new Error(await asked.text());
+      const { turnId } = (await asked.json()) as { turnId: string };
+      try {
+        return await firstMessage(events.body, (row) => row.turnId === turnId && row.role !== "user");
+      } finally {
+        observer.abort();
+      }
     },
     async messages(conversation = "main") {
       const route = `/v1/terminal/conversations/${conversation}/messages?limit=500`;
