@@ -24,6 +24,11 @@ const withMember = (text: string, member: string) => `{${member},${text.slice(te
 
 const WRONG: Record<string, (text: string) => Uint8Array> = {
   "invalid UTF-8": (text) => Buffer.concat([bytes(text), Buffer.from([0xff])]),
+  "invalid UTF-8 inside a text": (text) => {
+    const data = bytes(text);
+    data[data.indexOf('Z"')] = 0xff;
+    return data;
+  },
   "a lone surrogate in UTF-8": (text) => Buffer.concat([Buffer.from([0xed, 0xa0, 0x80]), bytes(text)]),
   "a byte order mark": (text) => bytes(`\ufeff${text}`),
   "a null byte at its end": (text) => bytes(`${text}\0`),
@@ -48,6 +53,7 @@ describe("a JSON file", () => {
           const error = await refusalOf(openReal(stateDir));
           expect(error.code).toBe("store_corrupt");
           expect(error.message).toContain(files[kind]);
+          if (what.includes("UTF-8")) expect(error.message).toContain("UTF-8");
           expect(error.message.length).toBeLessThan(files[kind].length + 300);
           expect(tree(stateDir)).toEqual(before);
         }));
