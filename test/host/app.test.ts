@@ -199,3 +199,21 @@ test("the logger of the library writes one line of JSON for each message", () =>
   });
   expect(JSON.parse(lines.join(""))).toMatchObject({ message: "hello", n: 1 });
 });
+
+test("a payload of 900 levels is kept and answered; one of 1,500 is too large for its record, and harms nobody", async () => {
+  const host = await start();
+  const deep = (levels: number) => JSON.parse(`${"[".repeat(levels)}1${"]".repeat(levels)}`) as unknown;
+  const put = async (taskKey: string, levels: number) => {
+    const { resultUrl, token } = await claimed(taskKey);
+    return call("PUT", new URL(resultUrl).pathname, token, { idempotencyKey: "k", payload: deep(levels) });
+  };
+  expect((await put("deep", 900)).status).toBe(202);
+  const refused = await put("deeper", 1_500);
+  expect([refused.status, await refused.json()]).toEqual([
+    413,
+    { error: { code: "record_too_large", message: expect.any(String) } },
+  ]);
+  expect((await put("deepest", 10_000)).status).toBe(400);
+  await until("the capture", async () => host.listContinuations().some((row) => row.state === "delivered"));
+  expect(host.continuationHealth()?.counts.claimed).toBe(2);
+});

@@ -273,7 +273,7 @@ describe("bodies", () => {
   });
 
   test("deep nesting answers 400 and does not crash", async () => {
-    for (const depth of [257, 10_000, 100_000]) {
+    for (const depth of [2_001, 10_000, 100_000]) {
       const payload = `${"[".repeat(depth)}${"]".repeat(depth)}`;
       const answer = await claim(`{"idempotencyKey":"i","payload":${payload}}`, RESULT);
       expect([answer.status, answer.code]).toEqual([400, "invalid_json"]);
