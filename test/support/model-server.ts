@@ -9,7 +9,11 @@ export interface ModelRequestSeen {
   readonly text: string;
 }
 
-export type ModelReply = { text: string } | { tool: string; input: unknown } | "hang";
+export type ModelReply =
+  | { text: string }
+  | { tool: string; input: unknown }
+  | { status: number; body: string }
+  | "hang";
 
 export interface ModelServer {
   readonly url: string;
@@ -48,6 +52,7 @@ export function startModelServer(): ModelServer {
         await new Promise<void>((resolve) => hung.push(resolve));
         return new Response(null, { status: 500 });
       }
+      if ("status" in reply) return new Response(reply.body, { status: reply.status });
       const events =
         "tool" in reply
           ? [
