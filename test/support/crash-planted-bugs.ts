@@ -16,19 +16,17 @@ export function unsyncedData(...labels: string[]): (fs: FileSystem) => FileSyste
   );
 }
 
-/** Says that steps with these labels are done before they are; they still run, in order. */
+/** Says that steps with these labels are done before they are; they run beside whatever comes next. */
 export function tooEarly(...labels: string[]): (fs: FileSystem) => FileSystem {
-  return (fs) => {
-    let tail: Promise<void> = Promise.resolve();
-    return {
-      ...fs,
-      run(steps) {
-        const done = tail.then(() => fs.run(steps));
-        tail = done.catch(() => {});
-        return steps.some((step) => labels.includes(step.label)) ? Promise.resolve() : done;
-      },
-    };
-  };
+  return (fs) => ({
+    ...fs,
+    run(steps) {
+      const done = fs.run(steps);
+      if (!steps.some((step) => labels.includes(step.label))) return done;
+      done.catch(() => {});
+      return Promise.resolve();
+    },
+  });
 }
 
 function altered(change: (steps: readonly FileStep[]) => readonly FileStep[]) {

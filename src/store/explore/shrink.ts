@@ -6,7 +6,7 @@ const ATTEMPTS = 300;
 
 /**
  * Leaves out what the failure does not need: first long runs of steps, then shorter ones, then single ones, as long as
- * some failure remains. Returns the failure of the smallest workload found.
+ * `explore` still finds a failure. Returns that of the smallest workload found.
  */
 export async function shrink(
   failure: Failure,

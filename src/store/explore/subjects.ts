@@ -131,9 +131,9 @@ export function nextCommand(
     case "ready_to_deliver":
     case "delivery_retry":
       if (record.deliveryStartedAt === undefined) return { kind: "begin_delivery", owner: "explorer" };
-      if (choice < 2) return { kind: "postpone_delivery", ...error };
-      if (choice === 2) return { kind: "refuse_delivery", ...error };
-      if (choice <= 4) return { kind: "lose_delivery", ...error };
+      if (choice <= 2) return { kind: "postpone_delivery", ...error };
+      if (choice === 3) return { kind: "refuse_delivery", ...error };
+      if (choice <= 5) return { kind: "lose_delivery", ...error };
       return { kind: "confirm_delivery", parts: [{ id: "part-1" }], history: { recorded: true } };
     case "delivery_unknown":
       if (choice < 4) return { kind: "resolve_not_delivered" };

@@ -90,9 +90,7 @@ function onceViolation(promised: Records | undefined, found: Records, nowMs: num
     const postsAgain =
       post &&
       (after.deliveryAttempts < before.deliveryAttempts ||
-        (after.updatedAt === before.updatedAt &&
-          after.state === before.state &&
-          recovered.state !== "delivery_unknown"));
+        (JSON.stringify(after) === JSON.stringify(before) && recovered.state !== "delivery_unknown"));
     if (asksAgain || postsAgain) {
       return {
         invariant: "I3 at most once",

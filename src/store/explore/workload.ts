@@ -1,4 +1,4 @@
-import { MINUTE_MS, type RetentionLimits, retentionSchema } from "../../core/limits.ts";
+import { HOUR_MS, MINUTE_MS, type RetentionLimits, retentionSchema } from "../../core/limits.ts";
 import { type ContinuationMode, MODES } from "../../core/record.ts";
 import { CARRY_LIMITS, type CarryLimits } from "../journal.ts";
 import { createRandom, type Random } from "./simulated.ts";
@@ -42,7 +42,7 @@ export interface Workload {
   readonly steps: readonly Step[];
 }
 
-export const SLOTS = 8;
+export const SLOTS = 6;
 export const GROUPS = 3;
 const ERRNOS = ["ENOSPC", "EIO", "EROFS", "EMFILE"] as const;
 /** Carried bytes: so few that each commit makes a checkpoint, some commits, many commits, the real ones. */
@@ -93,9 +93,23 @@ function episode(random: Random): Step[] {
     choice: random.below(12),
     filler: random.chance(0.1) ? 4_000 : 20,
   });
+  const between = (): Step[] =>
+    random.chance(0.3)
+      ? [{ op: "settle" }]
+      : random.chance(0.5)
+        ? [{ op: "pause", turns: 1 + random.below(30) }]
+        : [];
   const kind = random.below(100);
-  if (kind < 20) return [{ op: "claim", slot, mode }];
-  if (kind < 32) return [{ op: "claim", slot, mode, group }];
+  if (kind < 12) return [{ op: "claim", slot, mode }];
+  if (kind < 18) return [{ op: "claim", slot, mode, group }];
+  if (kind < 30) {
+    // A whole life, or most of one.
+    const length = 2 + random.below(7);
+    return [
+      { op: "claim", slot, mode },
+      ...Array.from({ length }, () => [...between(), advance(slot)]).flat(),
+    ];
+  }
   if (kind < 36) {
     // A whole origin turn: several claims of one run, its snapshot and its activation.
     const members = [slot, (slot + 1) % SLOTS, (slot + 2) % SLOTS].slice(0, 1 + random.below(3));
@@ -113,7 +127,14 @@ function episode(random: Random): Step[] {
   if (kind < 80) return [{ op: "end", slot, how: random.pick(["cancel", "expire", "abandon_origin"]) }];
   if (kind < 85) return [{ op: "prepare", group, orphan: random.chance(0.2) }];
   if (kind < 90) return [{ op: "activate", group }];
-  if (kind < 92) return [{ op: "wait", ms: random.below(20 * MINUTE_MS) }];
+  if (kind < 91) return [{ op: "wait", ms: random.below(20 * MINUTE_MS) }];
+  if (kind < 92) {
+    return [
+      { op: "wait", ms: HOUR_MS },
+      { op: "end", slot, how: "expire" },
+      { op: "end", slot: (slot + 1) % SLOTS, how: "expire" },
+    ];
+  }
   if (kind < 94) return [{ op: "sweep" }];
   // Most of what an opening does first is done in its first operations.
   const interrupted = random.chance(0.3) ? { interrupt: 1 + random.below(random.pick([1, 4, 20])) } : {};

@@ -1,0 +1,79 @@
+import { describe, expect, test } from "bun:test";
+import type { FileSystem } from "../../src/core/ports/platform.ts";
+import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
+import { exploreWorkload, type Failure } from "../../src/store/explore/explore.ts";
+import { shrink } from "../../src/store/explore/shrink.ts";
+import { failureText } from "../../src/store/explore/torture.ts";
+import { generateWorkload, type Workload } from "../../src/store/explore/workload.ts";
+import { tooEarly, unsyncedData, without } from "../support/crash-planted-bugs.ts";
+import { readAsOlderRuntime } from "../support/older-runtime-reader.ts";
+
+/** The explorer is worth as much as the bugs that it finds: each of these is planted between the store and its disk. */
+
+/** More workloads than any of the bugs needs. */
+const PATIENCE = 400;
+
+/** The first failure that looks as expected, in its smallest history. */
+async function hunt(wrap: (fs: FileSystem) => FileSystem, expected: RegExp): Promise<Failure> {
+  const explore = async (workload: Workload) => {
+    const { failure } = await exploreWorkload(workload, {
+      createDisk: () => createMemoryFileSystem(),
+      olderReader: readAsOlderRuntime,
+      wrap,
+    });
+    return failure !== undefined && expected.test(failureText(failure)) ? failure : undefined;
+  };
+  for (let seed = 1; seed <= PATIENCE; seed += 1) {
+    const failure = await explore(generateWorkload(seed));
+    if (failure !== undefined) return shrink(failure, explore);
+  }
+  throw new Error(`not found in ${PATIENCE} workloads`);
+}
+
+describe("the explorer finds, and tells with a seed and a minimal history,", () => {
+  const NAMED: readonly [string, (fs: FileSystem) => FileSystem, RegExp, number][] = [
+    ["an acknowledgement before the fsync", tooEarly("transaction.write"), /^I1/, 3],
+    ["a missing folder fsync", without("transaction.sync"), /^I[12]/, 3],
+    ["a record that leaves the transaction too early", tooEarly("record.write", "records.sync"), /^I[12]/, 5],
+    [
+      "a member that turns terminal before the unlink of its marker is durable",
+      without("marker.unlink.sync"),
+      /^older runtime: it refuses to open: the marker has another member set/,
+      6,
+    ],
+  ];
+  for (const [what, wrap, expected, steps] of NAMED) {
+    test(what, async () => {
+      const failure = await hunt(wrap, expected);
+      const text = failureText(failure);
+      console.log(`planted: ${what}\n${text}`);
+      expect(text).toContain(`seed ${failure.workload.seed};`);
+      expect(failure.workload.steps.length).toBeLessThanOrEqual(steps);
+    }, 60_000);
+  }
+});
+
+describe("every fsync that a promise rests on is missed:", () => {
+  const SYNCS: Readonly<Record<string, (fs: FileSystem) => FileSystem>> = {
+    "the data of the transaction": unsyncedData("transaction.write"),
+    "the data of record files": without("record.data.sync"),
+    "the folder of record files": without("records.sync"),
+    "the data of a snapshot": unsyncedData("snapshot.write"),
+    "the folder of snapshots": without("snapshot.sync"),
+    "the data of a marker": unsyncedData("marker.write"),
+    "the data of the guard": unsyncedData("guard.write"),
+    "the folder of the guard": without("guard.sync"),
+    "the name of the guard's folder": without("guard.parent.sync"),
+    "the data of the secret": unsyncedData("secret.write"),
+    "the name of the secret": without("secret.sync"),
+    "the data of the manifest": unsyncedData("manifest.write"),
+    "the name of a new state directory": without("state.parent.sync"),
+    "the name of a state directory that a killed process made": without("parent.sync"),
+  };
+  for (const [what, wrap] of Object.entries(SYNCS)) {
+    test(what, async () => {
+      const failure = await hunt(wrap, /./);
+      expect(failure.workload.steps.length).toBeLessThanOrEqual(8);
+    }, 60_000);
+  }
+});
