@@ -21,7 +21,7 @@ import type {
  * token is checked before a body is read; what it returns is the authority to go on with that one request.
  */
 export interface ContinuationService {
-  /** Recovers interrupted work, then starts the worker. */
+  /** Recovers interrupted work, then starts the worker. Only the first call does something. */
   startWorker(): Promise<void>;
   /** Works on at most `limit` due records and waits for them; resolves with how many. For hosts that drive time themselves. */
   processDue(limit: number): Promise<number>;

@@ -51,10 +51,16 @@ export function createContinuationService(options: ContinuationServiceOptions): 
   });
   const expectedOperatorToken = operatorToken(store.secret);
 
-  /** Ends what a dead process left half done. A lease found here has no living owner: the store has one process. */
+  let started: Promise<void> | undefined;
+
+  /**
+   * Ends what a dead process left half done. A lease found here has no living owner, the store has one process, unless
+   * it is our own: a host that drives time itself may have begun to work before.
+   */
   const recover = async () => {
     const interrupted = store.durable
       .inStates(["synthesizing", "ready_to_deliver", "delivery_retry", "result_received"])
+      .filter((record) => record.leaseOwner !== owner)
       .map((record) => record.continuationId);
     await inside.applyAll(interrupted, () => ({ kind: "recover" }));
   };
@@ -67,10 +73,13 @@ export function createContinuationService(options: ContinuationServiceOptions): 
     operator: createOperatorActions(options, outside, decider, prover),
     isOperator: (token) => equalTokens(token, expectedOperatorToken),
 
-    async startWorker() {
-      await recover();
-      void prover.proveAll();
-      worker.start();
+    startWorker() {
+      started ??= (async () => {
+        await recover();
+        void prover.proveAll();
+        worker.start();
+      })();
+      return started;
     },
 
     processDue: (limit) => worker.processDue(limit),

@@ -384,3 +384,23 @@ test("an operator's retry after exhausted attempts is a fresh budget", async () 
   await world.settle();
   expect(world.record(a.continuationId).state).toBe("delivery_retry");
 });
+
+test("starting the worker again, or after processDue has begun to work, does not end a call of this process", async () => {
+  const world = await createWorld();
+  const answer = await world.claimed();
+  await world.submit(answer);
+  const gate = createGate();
+  world.script.synthesize = async () => {
+    await gate.opened;
+    return "late";
+  };
+  const working = world.service.processDue(1);
+  await idle();
+  await world.service.startWorker();
+  await world.service.startWorker();
+  expect(world.record(answer.continuationId).state).toBe("synthesizing");
+  gate.open();
+  await working;
+  await idle();
+  expect(world.record(answer.continuationId).state).toBe("delivered");
+});
