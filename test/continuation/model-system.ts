@@ -221,8 +221,13 @@ export function createSystem(weather: () => Weather) {
           weather().history === "ok" ? { recorded: true } : { recorded: false, code: "history_unavailable" },
       },
     });
-    store.onDurable((ids_) => {
-      for (const id of ids_) observe(id, store.durable.get(id));
+    // A process may have died between a commit and its news.
+    for (const id of outside.keys()) {
+      const record = store.durable.get(id);
+      if (record !== undefined) observe(id, record);
+    }
+    store.onDurable((changed) => {
+      for (const id of changed) observe(id, store.durable.get(id));
     });
     const runs = new Map<number, RunClaims>();
     return {
