@@ -184,3 +184,36 @@ test("a secret of the environment that is refused is not repeated", async () => 
     rmSync(folder, { recursive: true, force: true });
   }
 });
+
+test("a host whose disk fails answers, logs and prints without what it was told", async () => {
+  const broken = await securityWorld({ withTools: false });
+  try {
+    const claimed = (await (await broken.detached(SERVICE_TOKEN, "before", "keep")).json()) as ClaimAnswer;
+    const state = join(broken.path, STATE);
+    rmSync(join(state, "records-v3"), { recursive: true });
+    writeFileSync(join(state, "records-v3"), "");
+    // No transaction can be written any more either: a folder that is not empty stands in its place.
+    rmSync(join(state, "continuation-transaction-v3.json"), { force: true });
+    cpSync(join(broken.path, "identity.md"), join(state, "continuation-transaction-v3.json", "x"));
+    const said: string[] = [];
+    for (let attempt = 0; attempt < 2; attempt += 1) {
+      for (const response of [
+        await broken.submit(claimed, { text: PAYLOAD }),
+        await broken.detached(SERVICE_TOKEN, CANARY, "keep"),
+      ]) {
+        expect([response.status, response.headers.get("retry-after") === null]).toEqual([503, false]);
+        said.push(await response.text());
+      }
+    }
+    const health = await cliRun(broken.path, ["continuations", "health"], { env: SECURITY_ENV });
+    const list = await cliRun(broken.path, ["continuations", "list"], { env: SECURITY_ENV });
+    expect(health.out).toContain("unhealthy");
+    const text = [...said, ...broken.logger.lines, health.out, health.err, list.out, list.err].join("\n");
+    expect(text).toContain("store_write_failed");
+    for (const secret of [PAYLOAD, CANARY, SERVICE_TOKEN, claimed.token, broken.secret(), "kept-place"]) {
+      expect(text).not.toContain(secret);
+    }
+  } finally {
+    await broken.remove();
+  }
+});
