@@ -52,13 +52,7 @@ export interface Run {
 }
 
 const idLength = `must have 1 to ${FIELD_MAX_CHARS} characters`;
-/** Without lone surrogates: SQLite keeps all of them as U+FFFD, and two ids would become one. */
-const id = z
-  .string("must be a text")
-  .trim()
-  .min(1, idLength)
-  .max(FIELD_MAX_CHARS, idLength)
-  .refine((value) => value.isWellFormed(), "must be well-formed Unicode");
+const id = z.string("must be a text").trim().min(1, idLength).max(FIELD_MAX_CHARS, idLength);
 
 /** `POST …/turns` of the terminal channel. `requestId` makes the turn idempotent. */
 export const turnRequestSchema = z.strictObject({
@@ -69,9 +63,7 @@ export const turnRequestSchema = z.strictObject({
     .refine(
       (value) => utf8Bytes(value) <= TURN_TEXT_MAX_BYTES,
       `must be at most ${TURN_TEXT_MAX_BYTES} bytes of UTF-8`,
-    )
-    // As it is going to be stored, so that a repeated request is still the same one.
-    .transform((value) => value.toWellFormed()),
+    ),
 });
 export type TurnRequest = z.infer<typeof turnRequestSchema>;
 

@@ -167,7 +167,7 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
 }
 
 /** The bounds that a snapshot of the turn must keep (store-format.md §4), checked before anything is durable. */
-function invalidInput({ text, conversationId }: TurnInput) {
+function invalidInput({ text, conversationId, requestId }: TurnInput) {
   if (text.trim() === "" || utf8Bytes(text) > TURN_TEXT_MAX_BYTES) {
     return refuse("invalid_text", `a turn needs a text of at most ${TURN_TEXT_MAX_BYTES} bytes of UTF-8`);
   }
@@ -176,6 +176,10 @@ function invalidInput({ text, conversationId }: TurnInput) {
       "invalid_conversationId",
       `a conversation id has at most ${SNAPSHOT_CONVERSATION_ID_MAX_BYTES} bytes`,
     );
+  }
+  // The ledger keeps every lone surrogate as U+FFFD: two requests would become one.
+  if (!requestId.isWellFormed()) {
+    return refuse("invalid_requestId", "a request id must be well-formed Unicode");
   }
   return undefined;
 }

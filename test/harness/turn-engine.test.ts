@@ -99,6 +99,7 @@ describe("admission", () => {
     expect(code(await engine.submit(rig.input("x".repeat(TURN_TEXT_MAX_BYTES + 1))))).toBe("invalid_text");
     const conversationId = `terminal:${"x".repeat(2048)}`;
     expect(code(await engine.submit(rig.input("one", { conversationId })))).toBe("invalid_conversationId");
+    expect(code(await engine.submit(rig.input("one", { requestId: "\ud800" })))).toBe("invalid_requestId");
     expect(await rig.store.unfinishedTurns()).toEqual([]);
   });
 
