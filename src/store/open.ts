@@ -73,8 +73,7 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
     const plan = decide(paths, inspection, new Date(nowMs).toISOString());
 
     prepareFolders(fs, paths, inspection, logger);
-    if (folder.exists && !(inspection.manifest?.rollbackGuardRequired ?? false))
-      settleNames(fs, paths, logger);
+    if (folder.exists) settleNames(fs, paths, inspection, logger);
     const secret = plan.secret ?? writeSecret(fs, paths, ids);
     opened = createStore({
       fs,
@@ -168,20 +167,30 @@ function stateDirSteps(fs: FileSystem, stateDir: string): FileStep[] {
 }
 
 /**
- * A process that made this directory may have been killed before it could sync the names: they are read here, and must
- * not be lost with what will be acknowledged. Once the manifest requires the guard, all of them were synced.
+ * Makes durable what the last process may have been killed before it could sync, and what is relied on from here on:
+ * the names of a new directory, which must not be lost with what will be acknowledged; and a transaction or marker,
+ * whose records must not reach their own files while it can still be lost itself, or half of it could remain.
  */
-function settleNames(fs: FileSystem, paths: StorePaths, logger: Logger): void {
-  try {
-    fs.runSync([{ op: "syncDir", path: dirname(paths.stateDir), label: "parent.sync" }]);
-  } catch (error) {
-    // A parent that may be entered but not read can't be synced; whoever made it so also made this directory.
-    logger.warn("the parent of the state directory could not be synced", {
-      path: dirname(paths.stateDir),
-      errno: error instanceof FileFault ? error.errno : undefined,
-    });
+function settleNames(fs: FileSystem, paths: StorePaths, inspection: Inspection, logger: Logger): void {
+  // Once the manifest requires the guard, all names of a new directory were synced.
+  const fresh = !(inspection.manifest?.rollbackGuardRequired ?? false);
+  if (fresh) {
+    try {
+      fs.runSync([{ op: "syncDir", path: dirname(paths.stateDir), label: "parent.sync" }]);
+    } catch (error) {
+      // A parent that may be entered but not read can't be synced; whoever made it so also made this directory.
+      logger.warn("the parent of the state directory could not be synced", {
+        path: dirname(paths.stateDir),
+        errno: error instanceof FileFault ? error.errno : undefined,
+      });
+    }
   }
-  fs.runSync([{ op: "syncDir", path: paths.stateDir, label: "folder.sync" }]);
+  if (fresh || inspection.transaction !== undefined) {
+    fs.runSync([{ op: "syncDir", path: paths.stateDir, label: "folder.sync" }]);
+  }
+  if (inspection.markers.length > 0) {
+    fs.runSync([{ op: "syncDir", path: paths.markers, label: "marker.sync" }]);
+  }
 }
 
 function prepareFolders(fs: FileSystem, paths: StorePaths, inspection: Inspection, logger: Logger): void {

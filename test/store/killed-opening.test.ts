@@ -32,3 +32,30 @@ test("a claim acknowledged after a kill at any operation of opening and first co
     }
   }
 });
+
+test("a transaction that a killed process left unsynced is never torn by its recovery", async () => {
+  const both = { puts: [claim("one"), claim("two")] };
+  const whole = createMemoryFileSystem();
+  await (await openStore({ fs: whole, seed: "killed" })).commit(both);
+  const rename = whole.trace.findIndex((operation) => operation.label === "transaction.sync") + 1;
+
+  const killed = async () => {
+    const fs = createMemoryFileSystem();
+    fs.cutAt(rename);
+    const store = await openStore({ fs, seed: "killed" });
+    await store.commit(both).catch(() => {});
+    return fs.takeOver();
+  };
+  const recovery = await killed();
+  await openStore({ fs: recovery, seed: "killed" });
+  expect(recovery.trace.map((operation) => operation.label)).toContain("records.sync");
+  for (let cut = 1; cut <= recovery.counts.operations; cut += 1) {
+    const fs = await killed();
+    fs.cutAt(cut);
+    await openStore({ fs, seed: "killed" }).catch(() => {});
+    for (let only = 0; only < fs.unsynced().length; only += 1) {
+      const again = await openStore({ fs: fs.afterPowerCut((_, index) => index === only), seed: "killed" });
+      expect([[], ["one", "two"]]).toContainEqual(Object.keys(recordsOf(again)));
+    }
+  }
+});
