@@ -106,7 +106,7 @@ export async function runTurn(deps: RunnerDeps, turn: Turn, control: TurnControl
   }
 
   async function openTools(runId: string, capabilities: RunClaims["capabilities"]): Promise<ToolSession> {
-    const opening = deps.tools.open({ runId, capabilities, signal });
+    const opening = deps.tools.open({ runId, conversationId, capabilities, signal });
     try {
       return await abortable(opening, signal);
     } catch (error) {

@@ -105,7 +105,10 @@ CREATE TABLE activation_outbox (
 CREATE INDEX activation_outbox_open ON activation_outbox (created_at) WHERE closed_at IS NULL;
 `;
 
-const MIGRATIONS: readonly string[] = [FIRST];
+/** What exactly a tool call was bound to: the digest over server, version, tool and schema. */
+const TOOL_BINDING = "ALTER TABLE tool_calls ADD COLUMN binding_digest TEXT;";
+
+const MIGRATIONS: readonly string[] = [FIRST, TOOL_BINDING];
 
 /** The schema this build writes. */
 export const SCHEMA_VERSION = MIGRATIONS.length;

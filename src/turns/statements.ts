@@ -105,12 +105,13 @@ export function prepareStatements(db: Database) {
         stepId: string;
         server: string;
         tool: string;
+        bindingDigest: string;
         input: string;
         startedAt: string;
       }
     >(
-      `INSERT INTO tool_calls (run_id, call_id, step_id, server, tool, input, started_at)
-       VALUES ($runId, $callId, $stepId, $server, $tool, $input, $startedAt)`,
+      `INSERT INTO tool_calls (run_id, call_id, step_id, server, tool, binding_digest, input, started_at)
+       VALUES ($runId, $callId, $stepId, $server, $tool, $bindingDigest, $input, $startedAt)`,
     ),
     finishToolCall: prepare<
       void,

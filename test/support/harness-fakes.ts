@@ -73,7 +73,15 @@ export function createFakeTools(
   const opened: ToolSessionRequest[] = [];
   const called: FakeTools["called"] = [];
   const bound = Object.keys(tools).map(
-    (name): BoundTool => ({ name, description: `does ${name}`, inputSchema: {}, server: "work", tool: name }),
+    (name): BoundTool => ({
+      name,
+      description: `does ${name}`,
+      inputSchema: {},
+      server: "work",
+      tool: name,
+      digest: `digest of ${name}`,
+      trusted: false,
+    }),
   );
   return {
     opened,
@@ -96,6 +104,7 @@ export function createFakeTools(
         },
       };
     },
+    rotate() {},
     async close() {},
   };
 }

@@ -179,6 +179,7 @@ describe("runs", () => {
       callId: "c1",
       server: "w",
       tool: "t",
+      bindingDigest: "d",
       input: { a: 1 },
       startedAt: AT,
     };

@@ -1,4 +1,5 @@
 import type { JsonValue } from "../json.ts";
+import type { McpServerSpec } from "../mcp-servers.ts";
 import type { ToolDefinition } from "./model.ts";
 
 /** Trusted claim values for one server in one run; the four reserved variables or headers carry them. */
@@ -11,7 +12,8 @@ export interface ClaimCapability {
 
 export interface ToolSessionRequest {
   readonly runId: string;
-  /** Where the processes of stdio servers start. */
+  readonly conversationId: string;
+  /** By server name; what a server that is not selected finds here it never gets. */
   readonly capabilities: ReadonlyMap<string, ClaimCapability>;
   readonly signal: AbortSignal;
 }
@@ -20,6 +22,13 @@ export interface BoundTool extends ToolDefinition {
   readonly server: string;
   /** The tool's own name at its server; `name` is what the model sees. */
   readonly tool: string;
+  /**
+   * SHA-256 of the canonical JSON of {server, version, tool, schema}: what exactly was offered. It goes with every call
+   * into the journal, so that a later reader can tell whether the tool is still the same.
+   */
+  readonly digest: string;
+  /** Whether the configuration trusts the server (`trusted` in mcp.json). */
+  readonly trusted: boolean;
 }
 
 export interface ToolOutcome {
@@ -37,9 +46,15 @@ export interface ToolSession {
   close(): Promise<void>;
 }
 
+/** The tools of the runs. A server that no run needs for itself is one client for all of them. */
 export interface ToolHost {
   /** Opens the tools of a run. Rejects with `unsupported_continuation_server` before any provider or child starts. */
   open(request: ToolSessionRequest): Promise<ToolSession>;
+  /**
+   * Gives every server a fresh start with these entries: runs that begin later use it, runs under way keep what they
+   * have until they end, so that no call fails.
+   */
+  rotate(servers: Readonly<Record<string, McpServerSpec>>): void;
   /** Ends everything that is still open. */
   close(): Promise<void>;
 }

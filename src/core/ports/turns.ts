@@ -41,6 +41,8 @@ export interface ToolCallRecord {
   readonly callId: string;
   readonly server: string;
   readonly tool: string;
+  /** `BoundTool.digest` of what was called. */
+  readonly bindingDigest: string;
   readonly input: JsonValue;
   readonly startedAt: string;
 }
