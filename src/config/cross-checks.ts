@@ -2,9 +2,9 @@ import { resolve } from "node:path";
 import type { z } from "zod";
 import type { ConfigProblem } from "../core/errors.ts";
 import { isJsonObject, type JsonObject, type JsonValue } from "../core/json.ts";
-import type { McpServerSpec } from "../core/mcp-servers.ts";
+import { isEnabled, type McpServerSpec } from "../core/mcp-servers.ts";
 import type { Environment } from "./environment.ts";
-import { readMcpFile, selectionProblem } from "./mcp-file.ts";
+import { contextSelectionProblem, readMcpFile, selectionProblem } from "./mcp-file.ts";
 import { dottedPath, type SourceOf } from "./problems.ts";
 import { BLOCKS, BUILT_IN_PROVIDERS, DEFAULT_CONTINUATION_PORT, DEFAULT_TERMINAL_PORT } from "./schema.ts";
 import { DETACHED_TOKEN_MIN_CHARS, secretValue } from "./secrets.ts";
@@ -29,6 +29,8 @@ export interface CheckInput {
   readonly env: Environment;
   readonly sourceOf: SourceOf;
   readonly secretsOptional: boolean;
+  /** Whether a server's references to the environment have to resolve. */
+  readonly isServerNeeded: (server: string) => boolean;
 }
 
 /** Providers that a model may name without an entry: the built-in ones, and local servers at their usual address. */
@@ -50,7 +52,7 @@ export function crossCheck(input: CheckInput): CrossChecks {
   checkPorts(input, report);
   return {
     problems: [...problems, ...mcp.problems],
-    warnings: zoneWarnings(input),
+    warnings: [...zoneWarnings(input), ...mcp.warnings],
     mcpServers: mcp.servers,
     identity,
   };
@@ -109,29 +111,47 @@ function localProvider(
   return byType.length > 1 ? "ambiguous" : byType[0];
 }
 
-function checkServers({ raw, cwd }: CheckInput, report: Report) {
-  const none = { servers: new Map<string, McpServerSpec>(), problems: [] as readonly ConfigProblem[] };
+function checkServers({ raw, cwd, env, isServerNeeded }: CheckInput, report: Report) {
+  const none = {
+    servers: new Map<string, McpServerSpec>(),
+    problems: [] as readonly ConfigProblem[],
+    warnings: [] as readonly string[],
+  };
   const tools = block(raw, "tools");
-  const selected = fieldOf(BLOCKS.tools.unwrap().shape.continuationServers, tools.continuationServers) ?? [];
-  const filePath = fieldOf(BLOCKS.tools.unwrap().shape.mcpConfigPath, tools.mcpConfigPath);
+  const { shape } = BLOCKS.tools.unwrap();
+  const selections = (["continuationServers", "mcpRequestContextServers"] as const).map((key) => ({
+    key,
+    names: fieldOf(shape[key], tools[key]) ?? [],
+    problemOf: key === "continuationServers" ? selectionProblem : contextSelectionProblem,
+  }));
+  const filePath = fieldOf(shape.mcpConfigPath, tools.mcpConfigPath);
   if (filePath === undefined) {
-    if (selected.length > 0 && tools.mcpConfigPath === undefined) {
+    const asking = selections.find(({ names }) => names.length > 0);
+    if (asking !== undefined && tools.mcpConfigPath === undefined) {
       report(
         ["tools", "mcpConfigPath"],
-        `is required because tools.continuationServers selects ${selected.join(", ")}; name the file that declares them`,
+        `is required because tools.${asking.key} selects ${asking.names.join(", ")}; name the file that declares them`,
       );
     }
     return none;
   }
   const workspace = fieldOf(BLOCKS.runtime.shape.workspace, block(raw, "runtime").workspace) ?? ".";
   const absolute = resolve(cwd, workspace, filePath);
-  const { servers, problems } = readMcpFile(absolute);
+  const { servers, incomplete, problems } = readMcpFile(absolute, env, isServerNeeded);
   if (servers === undefined) return { ...none, problems };
-  for (const [index, name] of selected.entries()) {
-    const message = selectionProblem(name, servers, absolute);
-    if (message !== undefined) report(["tools", "continuationServers", index], message);
+  const warnings: string[] = [];
+  for (const { key, names, problemOf } of selections) {
+    for (const [index, name] of names.entries()) {
+      if (incomplete.has(name)) continue;
+      const message = problemOf(name, servers, absolute);
+      if (message !== undefined) report(["tools", key, index], message);
+      const spec = servers.get(name);
+      if (spec !== undefined && !isEnabled(spec)) {
+        warnings.push(`tools.${key}: ${name} is switched off in ${absolute}`);
+      }
+    }
   }
-  return { servers, problems };
+  return { servers, problems, warnings };
 }
 
 function checkDetachedTokens({ raw, env }: CheckInput, report: Report): void {

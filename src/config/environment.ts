@@ -28,6 +28,11 @@ export const OVERRIDES: readonly Override[] = [
     read: asText,
   },
   { name: "MONO_AGENT_MCP_CONFIG_PATH", path: ["tools", "mcpConfigPath"], read: asText },
+  {
+    name: "MONO_AGENT_MCP_REQUEST_CONTEXT_SERVERS",
+    path: ["tools", "mcpRequestContextServers"],
+    read: asList,
+  },
   { name: "MONO_AGENT_CONTINUATION_SERVERS", path: ["tools", "continuationServers"], read: asList },
   { name: "MONO_AGENT_MCP_CALL_TIMEOUT_MS", path: ["tools", "mcpCallTimeoutMs"], read: asNumber },
   {

@@ -70,6 +70,8 @@ export interface LoadedConfig {
     readonly mcpConfigPath?: string | undefined;
     /** Empty when continuations are disabled: then no server receives authority. */
     readonly continuationServers: readonly string[];
+    /** Stdio servers that are told for which run they work. */
+    readonly mcpRequestContextServers: readonly string[];
     readonly mcpCallTimeoutMs: number;
     readonly mcpCallMaxTotalTimeoutMs: number;
   };
@@ -106,6 +108,11 @@ export interface LoadOptions {
    * detached tokens that the host's has. Default false: a missing one is a problem.
    */
   readonly secretsOptional?: boolean;
+  /**
+   * Which servers of mcp.json must find the variables that they refer to; one that lacks any and is not needed is left
+   * out. Default: all, or none with `secretsOptional`.
+   */
+  readonly isServerNeeded?: (server: string) => boolean;
   /** How this program is called, for a command that a message advises. Default: mono-agent. */
   readonly program?: string;
 }
@@ -125,7 +132,8 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
 
   const parsed = configSchema.safeParse(raw);
   const secretsOptional = options.secretsOptional ?? false;
-  const checked = crossCheck({ raw, cwd, env: options.env, sourceOf, secretsOptional });
+  const isServerNeeded = options.isServerNeeded ?? (() => !secretsOptional);
+  const checked = crossCheck({ raw, cwd, env: options.env, sourceOf, secretsOptional, isServerNeeded });
   if (!parsed.success)
     problems.push(...schemaProblems(parsed.error, raw, allowedWords(configSchema), sourceOf));
   problems.push(...checked.problems);

@@ -1,35 +1,102 @@
 import type { ConfigProblem } from "../core/errors.ts";
-import { continuationEligibility, type McpServerSpec, mcpFileSchema } from "../core/mcp-servers.ts";
+import { isJsonObject, type JsonValue } from "../core/json.ts";
+import {
+  continuationEligibility,
+  type McpServerSpec,
+  mcpFileSchema,
+  requestContextProblem,
+} from "../core/mcp-servers.ts";
+import type { Environment } from "./environment.ts";
 import { JsoncError, parseJsonc } from "./jsonc.ts";
 import { nearestName } from "./nearest.ts";
-import { allowedWords, schemaProblems } from "./problems.ts";
+import { allowedWords, dottedPath, schemaProblems } from "./problems.ts";
+import { resolveReferences } from "./references.ts";
 import { CONFIG_FILE_MAX_BYTES, readTextFile } from "./text-file.ts";
 
 export interface McpServers {
   /** In the order of the file; undefined when the file can't be used. */
   readonly servers: ReadonlyMap<string, McpServerSpec> | undefined;
+  /** Servers that are left out, because they lack a variable and nobody needs them now. */
+  readonly incomplete: ReadonlySet<string>;
   readonly problems: readonly ConfigProblem[];
 }
 
-/** Reads mcp.json. Values in it are literal and may be secrets: no problem quotes one. */
-export function readMcpFile(path: string): McpServers {
+/** The parts of an entry that may refer to the environment. */
+const REFERRING = ["command", "args", "env", "cwd", "url", "headers", "oauth"] as const;
+
+/**
+ * Reads mcp.json and resolves its references to the environment. Values in it may be secrets: no problem quotes one.
+ * A reference to a variable that is not set is a problem where the server is needed and not switched off.
+ */
+export function readMcpFile(
+  path: string,
+  env: Environment,
+  isNeeded: (server: string) => boolean,
+): McpServers {
+  const incomplete = new Set<string>();
   const unusable = (message: string): McpServers => ({
     servers: undefined,
+    incomplete,
     problems: [{ source: path, path: "", message }],
   });
   const file = readTextFile(path, CONFIG_FILE_MAX_BYTES);
   if (file.kind === "missing") return unusable("there is no such file (named by tools.mcpConfigPath)");
   if (file.kind === "unreadable") return unusable(file.reason);
   try {
-    const raw = parseJsonc(file.text);
+    const { raw, missing } = withEnvironment(parseJsonc(file.text), {
+      source: path,
+      env,
+      isNeeded,
+      leaveOut: (server) => incomplete.add(server),
+    });
     const parsed = mcpFileSchema.safeParse(raw);
-    if (parsed.success) return { servers: new Map(Object.entries(parsed.data.mcpServers)), problems: [] };
-    const problems = schemaProblems(parsed.error, raw, allowedWords(mcpFileSchema), () => path);
-    return { servers: undefined, problems };
+    if (parsed.success) {
+      return { servers: new Map(Object.entries(parsed.data.mcpServers)), incomplete, problems: missing };
+    }
+    // A text that lacks its variable is no URL either: what is missing is said once.
+    const problems = schemaProblems(parsed.error, raw, allowedWords(mcpFileSchema), () => path).filter(
+      (problem) => !missing.some((other) => other.path === problem.path),
+    );
+    return { servers: undefined, incomplete, problems: [...missing, ...problems] };
   } catch (error) {
     if (error instanceof JsoncError) return unusable(`is not JSON: ${error.message}`);
     throw error;
   }
+}
+
+function withEnvironment(
+  raw: JsonValue,
+  how: {
+    readonly source: string;
+    readonly env: Environment;
+    readonly isNeeded: (server: string) => boolean;
+    readonly leaveOut: (server: string) => void;
+  },
+): { raw: JsonValue; missing: ConfigProblem[] } {
+  const missing: ConfigProblem[] = [];
+  const { source, env } = how;
+  if (!isJsonObject(raw) || !isJsonObject(raw.mcpServers)) return { raw, missing };
+  const servers = Object.entries(raw.mcpServers).flatMap(([name, entry]): [string, JsonValue][] => {
+    if (!isJsonObject(entry)) return [[name, entry]];
+    const resolved = { ...entry };
+    const off = entry.enabled === false || entry.disabled === true;
+    for (const key of REFERRING) {
+      const value = entry[key];
+      if (value === undefined) continue;
+      const found = resolveReferences(value, env, ["mcpServers", name, key]);
+      resolved[key] = found.value;
+      if (found.missing.length > 0 && !off && !how.isNeeded(name)) {
+        how.leaveOut(name);
+        return [];
+      }
+      for (const variable of off ? [] : found.missing) {
+        const message = `server "${name}" needs the environment variable ${variable.name}, which is not set; set it, or give a default: \${${variable.name}:-default}`;
+        missing.push({ source, path: dottedPath(variable.path), message });
+      }
+    }
+    return [[name, resolved]];
+  });
+  return { raw: { ...raw, mcpServers: Object.fromEntries(servers) }, missing };
 }
 
 /**
@@ -42,13 +109,28 @@ export function selectionProblem(
   path: string,
 ): string | undefined {
   const spec = servers.get(name);
-  if (spec === undefined) {
-    const names = [...servers.keys()];
-    const nearest = nearestName(name, names);
-    const hint = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
-    return `there is no server "${name}" in ${path}${hint}; it declares: ${names.join(", ") || "none"}`;
-  }
+  if (spec === undefined) return noSuchServer(name, servers, path);
   const eligibility = continuationEligibility(spec);
   if (typeof eligibility === "string") return undefined;
   return `"${name}" can't hold continuation authority: ${eligibility.unsupported}; use a stdio command or a http url on localhost, 127.0.0.1 or ::1, or take it off this list`;
+}
+
+/** Why a server that `tools.mcpRequestContextServers` selects can't be told for which run it works, or undefined. */
+export function contextSelectionProblem(
+  name: string,
+  servers: ReadonlyMap<string, McpServerSpec>,
+  path: string,
+): string | undefined {
+  const spec = servers.get(name);
+  if (spec === undefined) return noSuchServer(name, servers, path);
+  const problem = requestContextProblem(spec);
+  if (problem === undefined) return undefined;
+  return `"${name}" can't be told for which run it works: ${problem}; use a stdio command, or take it off this list`;
+}
+
+function noSuchServer(name: string, servers: ReadonlyMap<string, McpServerSpec>, path: string): string {
+  const names = [...servers.keys()];
+  const nearest = nearestName(name, names);
+  const hint = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+  return `there is no server "${name}" in ${path}${hint}; it declares: ${names.join(", ") || "none"}`;
 }

@@ -145,6 +145,7 @@ export const BLOCKS = {
     .strictObject({
       mcpConfigPath: path.optional(),
       continuationServers: z.array(serverName).default([]),
+      mcpRequestContextServers: z.array(serverName).default([]),
       mcpCallTimeoutMs: duration.default(120 * SECOND_MS),
       mcpCallMaxTotalTimeoutMs: duration.default(45 * MINUTE_MS),
     })

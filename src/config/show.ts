@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { JsonObject } from "../core/json.ts";
-import { type McpServerSpec, serverTransport } from "../core/mcp-servers.ts";
+import { isEnabled, type McpServerSpec, serverTransport } from "../core/mcp-servers.ts";
 import type { LoadedConfig } from "./load.ts";
 import { configSchema } from "./schema.ts";
 
@@ -20,13 +20,21 @@ export function effectiveConfig(config: LoadedConfig): JsonObject {
 
 function serverSummary(spec: McpServerSpec): JsonObject {
   const transport = serverTransport(spec);
+  const settings = {
+    ...(isEnabled(spec) ? {} : { enabled: false }),
+    ...(spec.trusted === true ? { trusted: true } : {}),
+    ...(spec.timeoutMs === undefined ? {} : { timeoutMs: spec.timeoutMs }),
+    ...(spec.allowTools === undefined ? {} : { allowTools: spec.allowTools }),
+    ...(spec.denyTools === undefined ? {} : { denyTools: spec.denyTools }),
+  };
   switch (transport.kind) {
     case "stdio":
-      return { transport: "stdio", env: Object.keys(transport.env) };
+      return { transport: "stdio", env: Object.keys(transport.env), ...settings };
     case "contradictory":
-      return { transport: "unusable", reason: transport.reason };
+      return { transport: "unusable", reason: transport.reason, ...settings };
     default:
       return {
+        ...settings,
         transport: transport.kind,
         origin: new URL(transport.url).origin,
         headers: Object.keys(transport.headers),

@@ -1,11 +1,12 @@
 import { z } from "zod";
+import { DAY_MS, FIELD_MAX_CHARS } from "./limits.ts";
 
 /**
  * Owns: the shape of mcp.json (host-facts.md §1), what a server's entry means (its transport), which entries may
- * hold continuation authority, and the reserved names that carry that authority.
+ * hold continuation authority or a request's context, and the reserved names that carry either.
  *
  * I1. A contradictory entry parses, so that it can be named and refused; it never becomes a transport by guess.
- * I2. Values are literal: nothing expands `${VAR}`.
+ * I2. Values are final: references to the environment were resolved when the file was read (config/mcp-file.ts).
  */
 
 /** Environment variables by which a trusted stdio server receives its claim capability (seed-000). */
@@ -27,6 +28,28 @@ export const CLAIM_HEADERS = {
 /** The four values, in the order in which they are written. */
 export const CLAIM_KEYS = ["url", "token", "fingerprint", "mode"] as const;
 
+/** Environment variables by which a stdio server learns for which run it works (host-facts.md §2). */
+export const CONTEXT_ENV = {
+  conversationId: "MONO_AGENT_MCP_PRODUCING_CONVERSATION_ID",
+  runId: "MONO_AGENT_MCP_PRODUCING_RUN_ID",
+  outputDir: "MONO_AGENT_MCP_RUN_OUTPUT_DIR",
+} as const;
+
+/** The rest of that family, which this host has no value for: nobody else's value may stand in its place. */
+export const CONTEXT_ENV_UNUSED = [
+  "MONO_AGENT_MCP_ATTACHMENTS_ROOT",
+  "MONO_AGENT_MCP_ALLOWED_ATTACHMENT_PATHS",
+  "MONO_AGENT_MCP_ALLOWED_ATTACHMENT_IDENTITIES",
+  "MONO_AGENT_INTERACTION_PROGRESS_URL",
+  "MONO_AGENT_INTERACTION_PROGRESS_TOKEN",
+] as const;
+
+/** Always empty for such a server. */
+export const CONTEXT_ENV_BLANK = [
+  "MONO_AGENT_INTERACTION_BRIDGE_URL",
+  "MONO_AGENT_INTERACTION_BRIDGE_TOKEN",
+] as const;
+
 /** Letters, digits, `_` and `-`. */
 export const serverNameSchema = z
   .string()
@@ -34,16 +57,42 @@ export const serverNameSchema = z
 
 const httpUrl = z.url({ protocol: /^https?$/, error: "must be an http or https URL" });
 
-/** One entry. Keys that other hosts put here (`disabled`, `description`…) are ignored. */
+const toolPatterns = z.array(z.string().min(1).max(FIELD_MAX_CHARS)).optional();
+
+/** How a person logs in to a remote server whose authorization server registers no clients by itself. */
+const oauthSchema = z.object({
+  clientId: z.string().min(1).optional(),
+  clientSecret: z.string().min(1).optional(),
+  scope: z.string().min(1).optional(),
+  /** The port of the loopback redirect, where one had to be registered. */
+  callbackPort: z.int().min(1).max(65_535).optional(),
+});
+
+/** One entry. Keys of other hosts that mean nothing here (`description`, `autoApprove`…) are ignored. */
 export const mcpServerSchema = z
   .object({
-    type: z.enum(["stdio", "http", "sse"]).optional(),
+    type: z
+      .enum(["stdio", "http", "sse", "streamable-http", "streamableHttp"])
+      .transform((type) => (type === "streamable-http" || type === "streamableHttp" ? "http" : type))
+      .optional(),
     command: z.string().min(1).optional(),
     args: z.array(z.string()).optional(),
     env: z.record(z.string(), z.string()).optional(),
     cwd: z.string().min(1).optional(),
     url: httpUrl.optional(),
     headers: z.record(z.string(), z.string()).optional(),
+    /** False: the server is not started and its tools are not offered. `disabled: true` of other hosts says the same. */
+    enabled: z.boolean().optional(),
+    disabled: z.boolean().optional(),
+    /** Names of its tools that are offered, `*` for any characters; absent: all. */
+    allowTools: toolPatterns,
+    /** Names of its tools that are not offered; stronger than `allowTools`. */
+    denyTools: toolPatterns,
+    /** Its own `tools.mcpCallTimeoutMs`. */
+    timeoutMs: z.int().min(1).max(DAY_MS).optional(),
+    /** Whether what its tools say of themselves (read-only, idempotent) is believed. */
+    trusted: z.boolean().optional(),
+    oauth: oauthSchema.optional(),
   })
   .superRefine((spec, context) => {
     if (spec.command === undefined && spec.url === undefined) {
@@ -54,6 +103,35 @@ export type McpServerSpec = z.infer<typeof mcpServerSchema>;
 
 export const mcpFileSchema = z.object({ mcpServers: z.record(serverNameSchema, mcpServerSchema) });
 export type McpFile = z.infer<typeof mcpFileSchema>;
+
+/** Whether the server takes part at all. */
+export function isEnabled(spec: McpServerSpec): boolean {
+  return spec.enabled !== false && spec.disabled !== true;
+}
+
+/** Whether a tool of the server is offered: what `denyTools` names never is. */
+export function isToolAllowed(
+  { allowTools, denyTools }: Pick<McpServerSpec, "allowTools" | "denyTools">,
+  tool: string,
+): boolean {
+  if (denyTools?.some((pattern) => matchesPattern(pattern, tool))) return false;
+  return allowTools === undefined || allowTools.some((pattern) => matchesPattern(pattern, tool));
+}
+
+/** `*` stands for any characters, everything else for itself. */
+export function matchesPattern(pattern: string, name: string): boolean {
+  const [first = "", ...rest] = pattern.split("*");
+  const last = rest.pop();
+  if (last === undefined) return name === pattern;
+  if (!name.startsWith(first) || name.length < first.length + last.length) return false;
+  let at = first.length;
+  for (const part of rest) {
+    const found = name.indexOf(part, at);
+    if (found < 0) return false;
+    at = found + part.length;
+  }
+  return at <= name.length - last.length && name.endsWith(last);
+}
 
 export type ServerTransport =
   | {
@@ -110,4 +188,11 @@ export function continuationEligibility(spec: McpServerSpec): ContinuationEligib
         ? "http"
         : { unsupported: "its host is not localhost, 127.0.0.1 or ::1" };
   }
+}
+
+/** Why a server can't be told for which run it works, or undefined when it can: only stdio has a way. */
+export function requestContextProblem(spec: McpServerSpec): string | undefined {
+  const transport = serverTransport(spec);
+  if (transport.kind === "stdio") return undefined;
+  return transport.kind === "contradictory" ? transport.reason : "it is not a stdio server";
 }

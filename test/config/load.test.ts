@@ -29,7 +29,12 @@ describe("defaults", () => {
       },
       context: { identityPath: join(folder.path, "identity.md") },
       concurrency: { maxConcurrentRuns: 4 },
-      tools: { continuationServers: [], mcpCallTimeoutMs: 120_000, mcpCallMaxTotalTimeoutMs: 2_700_000 },
+      tools: {
+        continuationServers: [],
+        mcpRequestContextServers: [],
+        mcpCallTimeoutMs: 120_000,
+        mcpCallMaxTotalTimeoutMs: 2_700_000,
+      },
       mcpServers: {},
       providers: { local: [], anthropic: { apiKeyEnv: "ANTHROPIC_API_KEY" } },
       continuations: {
@@ -128,6 +133,7 @@ describe("environment", () => {
     expect(config.tools).toEqual({
       mcpConfigPath: join(folder.path, "mcp.json"),
       continuationServers: ["work-control", "local_http"],
+      mcpRequestContextServers: [],
       mcpCallTimeoutMs: 7,
       mcpCallMaxTotalTimeoutMs: 6,
     });

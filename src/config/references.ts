@@ -1,0 +1,38 @@
+import { isJsonObject, type JsonValue } from "../core/json.ts";
+import type { Environment } from "./environment.ts";
+
+/** A variable that a text refers to and that is not set. */
+export interface MissingVariable {
+  readonly path: readonly PropertyKey[];
+  readonly name: string;
+}
+
+/** `$${…}` stands for a literal `${…}`; then a name with an optional default. Anything else in `${}` is literal. */
+const REFERENCE = /\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}/g;
+
+/**
+ * Replaces `${NAME}` and `${NAME:-default}` in every text inside a value, keys excepted. A default counts when the
+ * variable is not set or empty. What is replaced is not looked at again.
+ */
+export function resolveReferences(
+  value: JsonValue,
+  env: Environment,
+  path: readonly PropertyKey[] = [],
+): { value: JsonValue; missing: readonly MissingVariable[] } {
+  const missing: MissingVariable[] = [];
+  const text = (source: string, at: readonly PropertyKey[]) =>
+    source.replace(REFERENCE, (whole, escaped?: string, name?: string, fallback?: string) => {
+      if (escaped !== undefined || name === undefined) return escaped ?? whole;
+      const found = env[name];
+      if (fallback !== undefined) return found === undefined || found === "" ? fallback : found;
+      if (found === undefined) missing.push({ path: at, name });
+      return found ?? whole;
+    });
+  const walk = (node: JsonValue, at: readonly PropertyKey[]): JsonValue => {
+    if (typeof node === "string") return text(node, at);
+    if (Array.isArray(node)) return node.map((item, index) => walk(item, [...at, index]));
+    if (!isJsonObject(node)) return node;
+    return Object.fromEntries(Object.entries(node).map(([key, member]) => [key, walk(member, [...at, key])]));
+  };
+  return { value: walk(value, path), missing };
+}
