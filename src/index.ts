@@ -10,7 +10,9 @@ export {
   type LoadedConfig,
   type LoadOptions,
   loadConfig,
+  type McpServerSpec,
   type MonoAgentApp,
+  runMcpGuard,
   type StartOptions,
   startMonoAgent,
 } from "./host/index.ts";

@@ -1,5 +1,6 @@
 import type { ContinuationService } from "../continuation/api.ts";
 import { ContinuationError, type Result } from "../core/errors.ts";
+import type { McpServerSpec } from "../core/mcp-servers.ts";
 import type { ContinuationHealth, ContinuationStatus, Resolution } from "../core/wire.ts";
 
 /** A running host, for the command line and for programs that embed it. */
@@ -21,11 +22,16 @@ export interface MonoAgentApp {
   cancelContinuation(continuationId: string): Promise<ContinuationStatus>;
   /** Decides a `delivery_unknown` continuation. Never posts. */
   resolveContinuationDelivery(continuationId: string, resolution: Resolution): Promise<ContinuationStatus>;
+  /**
+   * Gives every MCP server a fresh start with these entries of mcp.json. Runs under way keep the servers they have to
+   * their end; which servers are trusted with continuations or context does not change.
+   */
+  rotateMcpServers(servers: ReadonlyMap<string, McpServerSpec>): void;
   /** Stops in order: channels take nothing new, running turns and deliveries end (bounded), stores close. Idempotent. */
   stop(): Promise<void>;
 }
 
-export type OperatorHandle = Omit<MonoAgentApp, "addresses" | "stop">;
+export type OperatorHandle = Omit<MonoAgentApp, "addresses" | "rotateMcpServers" | "stop">;
 
 /** The operator part of the handle over a service that may be off. */
 export function operatorHandle(service: ContinuationService | undefined): OperatorHandle {

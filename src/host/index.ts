@@ -1,4 +1,6 @@
 export { type LoadedConfig, type LoadOptions, loadConfig } from "../config/load.ts";
+export type { McpServerSpec } from "../core/mcp-servers.ts";
 export { createLogger } from "../platform/logger.ts";
 export type { MonoAgentApp } from "./app.ts";
+export { runMcpGuard } from "./mcp-guard.ts";
 export { type StartOptions, startMonoAgent } from "./start.ts";

@@ -25,6 +25,7 @@ import { type OpenOptions, openContinuationStore } from "../store/open.ts";
 import { ownershipLock } from "../store/ownership.ts";
 import { openTurnStore } from "../turns/turn-store.ts";
 import { type MonoAgentApp, operatorHandle } from "./app.ts";
+import { mcpOptions, sweepRunFolders } from "./mcp-tools.ts";
 import { configuredModel } from "./models.ts";
 import { reconcileOrigins } from "./reconcile.ts";
 import { prepareStateFolder } from "./state-folder.ts";
@@ -34,6 +35,11 @@ export interface StartOptions {
   readonly logger: Logger;
   /** The environment that stdio MCP servers inherit. Default: none. */
   readonly env?: Readonly<Record<string, string | undefined>>;
+  /**
+   * The command that runs the guard, which ends MCP servers when this process is killed (`runMcpGuard`). Default: from
+   * source, the runtime that runs this program; in a compiled program none.
+   */
+  readonly guardCommand?: readonly string[];
   readonly clock?: Clock;
   readonly ids?: Ids;
   readonly fs?: FileSystem;
@@ -88,22 +94,20 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
     const { name } = config.agent;
     const { identity } = config.context;
     const systemPrompt = name === undefined ? identity : `${identity}\n\nYour name is ${name}.`;
+    sweepRunFolders(config);
     const model = configuredModel(config, logger);
     const tools = started(
       "mcp clients",
-      createToolHost({
-        servers: Object.fromEntries(config.mcpServers),
-        continuationServers: config.tools.continuationServers,
-        requestTimeouts: {
-          inactivityMs: config.tools.mcpCallTimeoutMs,
-          totalMs: config.tools.mcpCallMaxTotalTimeoutMs,
-        },
-        cwd: config.runtime.workspace,
-        baseEnv: options.env ?? {},
-        withheldEnv: config.continuations?.detachedServices.map(({ tokenEnv }) => tokenEnv) ?? [],
-        clock,
-        logger,
-      }),
+      createToolHost(
+        mcpOptions(config, {
+          env: options.env ?? {},
+          clock,
+          ids,
+          fs,
+          logger,
+          guardCommand: options.guardCommand,
+        }),
+      ),
       (it) => it.close(),
     );
 
@@ -207,6 +211,7 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
         ...(terminalAt === undefined ? {} : { terminal: addressOf(terminalAt) }),
       },
       ...operatorHandle(service),
+      rotateMcpServers: (servers) => tools.rotate(Object.fromEntries(servers)),
       stop,
     };
   } catch (error) {

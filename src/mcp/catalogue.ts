@@ -6,6 +6,8 @@ export interface ListedTool {
   readonly name: string;
   readonly description: string;
   readonly inputSchema: JsonObject;
+  readonly digest: string;
+  readonly trusted: boolean;
 }
 
 export interface SessionWarning {
@@ -52,6 +54,8 @@ export function buildCatalogue(listings: readonly { server: string; tools: reado
         tool: tool.name,
         description: tool.description,
         inputSchema: tool.inputSchema,
+        digest: tool.digest,
+        trusted: tool.trusted,
       });
     }
   }

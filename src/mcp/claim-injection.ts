@@ -1,17 +1,30 @@
-import { CLAIM_ENV, CLAIM_HEADERS, CLAIM_KEYS } from "../core/mcp-servers.ts";
+import {
+  CLAIM_ENV,
+  CLAIM_HEADERS,
+  CLAIM_KEYS,
+  CONTEXT_ENV,
+  CONTEXT_ENV_BLANK,
+  CONTEXT_ENV_UNUSED,
+} from "../core/mcp-servers.ts";
 import type { ClaimCapability } from "../core/ports/tools.ts";
 
 /**
- * Owns: the one place where trusted claim values meet a server's environment or headers.
+ * Owns: the one place where trusted claim values and the context of a run meet a server's environment or headers.
  *
  * I1. Reserved names of the host's own environment and of the configuration never reach any server.
  * I2. The host's values are written last, to selected servers only.
  * I3. A selected stdio server without a capability sees the four names empty, so that it can say so.
  * I4. Inputs are not changed; the results are new objects.
+ * I5. The context of a run and claim values do not depend on each other: a server may get either, both or none.
  */
 
 /** What a server is to receive: a capability, the four empty values (selected, none at hand), or nothing. */
 export type ClaimGrant = ClaimCapability | "empty" | "unselected";
+
+/** For which run a server works (`tools.mcpRequestContextServers`); "unselected" leaves those names alone. */
+export type ContextGrant =
+  | { readonly conversationId: string; readonly runId: string; readonly outputDir: string }
+  | "unselected";
 
 const RESERVED = new Set([...Object.values(CLAIM_ENV), ...Object.values(CLAIM_HEADERS)].map(lower));
 
@@ -28,13 +41,21 @@ function withoutReserved(values: Readonly<Record<string, string | undefined>>): 
   return kept;
 }
 
-/** The environment of a stdio child: the host's, then the configured variables, then the four values. */
+/** The environment of a stdio child: the host's, the configured variables, the run's context, then the four values. */
 export function childEnvironment(
   base: Readonly<Record<string, string | undefined>>,
   configured: Readonly<Record<string, string>>,
   grant: ClaimGrant,
+  context: ContextGrant,
 ): Record<string, string> {
   const env = { ...withoutReserved(base), ...withoutReserved(configured) };
+  if (context !== "unselected") {
+    for (const name of CONTEXT_ENV_UNUSED) delete env[name];
+    for (const name of CONTEXT_ENV_BLANK) env[name] = "";
+    env[CONTEXT_ENV.conversationId] = context.conversationId;
+    env[CONTEXT_ENV.runId] = context.runId;
+    env[CONTEXT_ENV.outputDir] = context.outputDir;
+  }
   if (grant === "unselected") return env;
   for (const key of CLAIM_KEYS) env[CLAIM_ENV[key]] = grant === "empty" ? "" : grant[key];
   return env;

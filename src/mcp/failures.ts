@@ -9,6 +9,11 @@ import type { ToolOutcome } from "../core/ports/tools.ts";
 /** JSON-RPC codes that the SDK itself raises on this side, beside those that servers send. */
 const CONNECTION_CLOSED = -32000;
 const REQUEST_TIMEOUT = -32001;
+/** A person has to open a web page first (URL elicitation). */
+const URL_ELICITATION_REQUIRED = -32042;
+
+const LOGIN_NEEDED =
+  "it asks for a login; log in with `mono-agent mcp login`, or set its Authorization header";
 
 /** Why a server could not be reached or listed, for a warning. `exit` is how its process ended, if it did. */
 export function connectFailure(error: unknown, exit: string | undefined): string {
@@ -19,6 +24,7 @@ export function connectFailure(error: unknown, exit: string | undefined): string
   if (code === "EACCES") return "the command may not be run";
   if (code === REQUEST_TIMEOUT) return "it did not answer in time, or the run was aborted";
   if (code === CONNECTION_CLOSED) return "it closed the connection before it answered";
+  if (code === 401) return LOGIN_NEEDED;
   if (typeof code === "number" && code >= 100 && code < 600) return `it answered with HTTP ${code}`;
   if (typeof code === "number" && code < 0) return `it answered with protocol error ${code}`;
   if (typeof code === "string") return `it can't be reached (${code})`;
@@ -50,6 +56,10 @@ export async function callFailure(error: unknown, context: CallContext): Promise
     if (error.code === REQUEST_TIMEOUT) throw unknown("the call timed out");
     if (error.code === CONNECTION_CLOSED && context.lost)
       throw unknown("the connection was closed during the call");
+    if (error.code === URL_ELICITATION_REQUIRED) {
+      const text = `The server ${server} wants a person to open a web page first, which this host can't ask for yet.`;
+      return { isError: true, text };
+    }
     return { isError: true, text: error.message };
   }
   if (describe(error).name.endsWith("ZodError")) {
@@ -59,6 +69,7 @@ export async function callFailure(error: unknown, context: CallContext): Promise
   if (code === "ECONNREFUSED" || code === "ConnectionRefused") {
     return { isError: true, text: `The server ${server} can't be reached; nothing was sent to it.` };
   }
+  if (code === 401) return { isError: true, text: `The server ${server} refused the call: ${LOGIN_NEEDED}.` };
   // 408 alone leaves open what became of the request; any other 4xx means that it was not taken up.
   if (typeof code === "number" && code >= 400 && code < 500 && code !== 408) {
     return { isError: true, text: `The server ${server} refused the call with HTTP ${code}.` };

@@ -1,18 +1,29 @@
 import type { CallToolResult } from "@modelcontextprotocol/sdk/types.js";
+import { canonicalJson } from "../core/json.ts";
 import { TOOL_RESULT_MAX_CHARS } from "../core/limits.ts";
 
 type Content = CallToolResult["content"][number];
 
 /**
  * A tool's result as the text that the model reads: text parts joined by newlines, one line for each part that is
- * not text, the structured content when there is no text at all; at most 12,000 characters with a note at the end.
+ * not text, the structured content unless a text says the same; at most 12,000 characters with a note at the end.
  */
 export function resultText(result: Pick<CallToolResult, "content" | "structuredContent">): string {
   const parts = result.content.map(partText).filter((part) => part !== "");
-  const hasText = result.content.some((part) => part.type === "text" && part.text !== "");
-  if (!hasText && result.structuredContent !== undefined)
-    parts.push(JSON.stringify(result.structuredContent));
+  const { structuredContent } = result;
+  if (structuredContent !== undefined && !result.content.some((part) => saysTheSame(part, structuredContent)))
+    parts.push(JSON.stringify(structuredContent));
   return capText(parts.length === 0 ? "(no content)" : parts.join("\n"));
+}
+
+/** Servers repeat structured content as text for clients that don't know it. */
+function saysTheSame(part: Content, structured: unknown): boolean {
+  if (part.type !== "text" || !part.text.trimStart().startsWith("{")) return false;
+  try {
+    return canonicalJson(JSON.parse(part.text)) === canonicalJson(structured);
+  } catch {
+    return false;
+  }
 }
 
 /** Cuts a text to the cap; what was cut is said in the last line, which counts too. */

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js";
 import type { Clock, Logger } from "../core/ports/platform.ts";
+import type { ProcessGuard } from "./process-guard.ts";
 import { type Redact, stderrLines } from "./stderr-lines.ts";
 
 /**
@@ -11,7 +12,8 @@ import { type Redact, stderrLines } from "./stderr-lines.ts";
  * I2. `close` resolves only when the child is gone: end of input, after 2 s SIGTERM, after 5 s in all SIGKILL.
  * I3. A child that leaves by itself at the end of its input may leave helpers that it started; they are its
  *     business. Whoever ended otherwise, by a signal or too early, leaves nothing of its group.
- * I4. The child gets exactly the environment given here.
+ * I4. The child gets exactly the environment given here, and the mark of the guard when there is one.
+ * I5. The guard knows of the child before it starts, and until it is gone.
  */
 
 const TERM_AFTER_MS = 2_000;
@@ -28,10 +30,13 @@ export interface StdioOptions {
   readonly logger: Logger;
   readonly server: string;
   readonly redact: Redact;
+  readonly guard?: ProcessGuard | undefined;
 }
 
 export interface StdioTransport extends Transport {
   readonly pid: number | undefined;
+  /** The version of the protocol that was agreed on; undefined before. */
+  readonly protocolVersion: string | undefined;
   /** How the child ended, in words; undefined while it runs or when it never started. */
   exitText(): string | undefined;
 }
@@ -48,11 +53,14 @@ export function createStdioTransport(options: StdioOptions, codec: StdioCodec): 
   let exit: string | undefined;
   let closing: Promise<void> | undefined;
   let finished = false;
+  let forget = () => {};
+  let protocolVersion: string | undefined;
 
   /** The child and its pipes are gone, or its pipes no longer matter: nothing more will arrive. */
   const finish = () => {
     if (finished) return;
     finished = true;
+    forget();
     buffer.clear();
     gone.resolve();
     transport.onclose?.();
@@ -107,17 +115,25 @@ export function createStdioTransport(options: StdioOptions, codec: StdioCodec): 
     get pid() {
       return child?.pid;
     },
+    get protocolVersion() {
+      return protocolVersion;
+    },
+    setProtocolVersion(version) {
+      protocolVersion = version;
+    },
     exitText: () => exit,
     start() {
       const started = Promise.withResolvers<void>();
+      const announced = options.guard?.announce();
       const running = spawn(options.command, [...options.args], {
-        env: options.env,
+        env: { ...options.env, ...announced?.env },
         cwd: options.cwd,
         stdio: ["pipe", "pipe", "pipe"],
         detached: groups,
         windowsHide: true,
       });
       child = running;
+      if (announced !== undefined) forget = announced.watch(running.pid);
       const lines = stderrLines(options.redact, (line) =>
         logger.debug("mcp server stderr", { server, line }),
       );

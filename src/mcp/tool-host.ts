@@ -1,9 +1,20 @@
 import { McpError } from "../core/errors.ts";
-import { continuationEligibility, type McpServerSpec } from "../core/mcp-servers.ts";
+import type { JsonValue } from "../core/json.ts";
+import { continuationEligibility, isEnabled, type McpServerSpec } from "../core/mcp-servers.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
-import type { ToolHost, ToolSession, ToolSessionRequest } from "../core/ports/tools.ts";
+import type {
+  BoundTool,
+  ToolHost,
+  ToolOutcome,
+  ToolSession,
+  ToolSessionRequest,
+} from "../core/ports/tools.ts";
 import { buildCatalogue } from "./catalogue.ts";
+import type { ContextGrant } from "./claim-injection.ts";
+import { createClientPool, type Loan } from "./client-pool.ts";
 import { createConnection, type RequestTimeouts } from "./connection.ts";
+import type { OAuthStore } from "./oauth-store.ts";
+import type { ProcessGuard } from "./process-guard.ts";
 
 export type { RequestTimeouts } from "./connection.ts";
 
@@ -12,6 +23,8 @@ export interface ToolHostOptions {
   readonly servers: Readonly<Record<string, McpServerSpec>>;
   /** Names of the servers that may hold continuation authority (`tools.continuationServers`). */
   readonly continuationServers: readonly string[];
+  /** Names of the stdio servers that are told for which run they work (`tools.mcpRequestContextServers`). */
+  readonly requestContextServers: readonly string[];
   readonly requestTimeouts: RequestTimeouts;
   /** Where stdio servers start; a relative `cwd` of a server counts from here. */
   readonly cwd: string;
@@ -19,24 +32,71 @@ export interface ToolHostOptions {
   readonly baseEnv: Readonly<Record<string, string | undefined>>;
   /** Variables of `baseEnv` that only selected servers inherit: tokens of detached services are authority too. */
   readonly withheldEnv: readonly string[];
+  /** Makes a run's output folder and gives its absolute path; `remove` takes it away with all that is in it. */
+  readonly outputFolders: { create(runId: string): string; remove(path: string): void };
+  /** Ends stdio servers when the host is killed; absent: they end by the end of their input alone. */
+  readonly guard?: ProcessGuard;
+  /** Where the login of a remote server is kept; absent: no server has one. */
+  readonly oauthStore?: (server: string, url: string) => OAuthStore;
   readonly clock: Clock;
   readonly logger: Logger;
+  readonly maxClients?: number;
 }
 
 /**
- * The MCP side of the host: clients are made for each run and closed at its end.
+ * The MCP side of the host. A server that gets claim values or the context of a run has a client for each run; every
+ * other server has one client for all runs.
  *
  * I1. A selected server that may not hold authority stops `open` before any process or connection starts.
  * I2. Only selected servers receive claim values, and only those that the run holds for them by name.
  * I3. After `close` nothing that this host started is running.
+ * I4. What a run was offered stays as it is to its end: a call goes to exactly that tool (by digest) or nowhere.
  */
 export function createToolHost(options: ToolHostOptions): ToolHost {
-  const { servers, cwd, baseEnv, clock, logger } = options;
+  const { cwd, baseEnv, clock, logger, guard, outputFolders } = options;
+  let { servers } = options;
   const selected = new Set(options.continuationServers);
+  const withContext = new Set(options.requestContextServers);
   const withheld = new Set(options.withheldEnv);
   const publicEnv = Object.fromEntries(Object.entries(baseEnv).filter(([name]) => !withheld.has(name)));
+  const stores = new Map<string, OAuthStore>();
   const live = new Set<() => Promise<void>>();
   let closed = false;
+
+  const connectionOf = (
+    server: string,
+    spec: McpServerSpec,
+    run?: { readonly request: ToolSessionRequest; readonly context: ContextGrant },
+  ) =>
+    createConnection({
+      server,
+      spec,
+      grant: selected.has(server) ? (run?.request.capabilities.get(server) ?? "empty") : "unselected",
+      context: withContext.has(server) ? (run?.context ?? "unselected") : "unselected",
+      baseEnv: selected.has(server) ? baseEnv : publicEnv,
+      cwd,
+      timeouts: options.requestTimeouts,
+      clock,
+      logger,
+      guard,
+      oauth: storeOf(server, spec),
+    });
+
+  /** One store for all clients of a server, so that they refresh its tokens together. */
+  const storeOf = (server: string, { url }: McpServerSpec): OAuthStore | undefined => {
+    if (url === undefined) return undefined;
+    const key = `${server} ${url}`;
+    const known = stores.get(key) ?? options.oauthStore?.(server, url);
+    if (known !== undefined) stores.set(key, known);
+    return known;
+  };
+
+  const pool = createClientPool({
+    create: (server, spec) => connectionOf(server, spec),
+    clock,
+    logger,
+    ...(options.maxClients === undefined ? {} : { maxClients: options.maxClients }),
+  });
 
   const refuseUnsupported = () => {
     for (const name of selected) {
@@ -55,50 +115,97 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
   const open = async (request: ToolSessionRequest): Promise<ToolSession> => {
     if (closed) throw new McpError("mcp_failed", "the tool host is closed");
     refuseUnsupported();
-    if (request.signal.aborted) throw new McpError("mcp_failed", "opening the tools was aborted");
-    const connections = Object.entries(servers).map(([server, spec]) =>
-      createConnection({
-        server,
-        spec,
-        grant: selected.has(server) ? (request.capabilities.get(server) ?? "empty") : "unselected",
-        baseEnv: selected.has(server) ? baseEnv : publicEnv,
-        cwd,
-        timeouts: options.requestTimeouts,
-        clock,
-        logger,
-      }),
-    );
+    const { signal, runId, conversationId } = request;
+    if (signal.aborted) throw new McpError("mcp_failed", "opening the tools was aborted");
+    const specs = Object.entries(servers).filter(([, spec]) => isEnabled(spec));
+    const outputDir = specs.some(([name]) => withContext.has(name)) ? outputFolders.create(runId) : undefined;
+    const context: ContextGrant =
+      outputDir === undefined ? "unselected" : { conversationId, runId, outputDir };
+    const ownClient = (server: string) => selected.has(server) || withContext.has(server);
+    const lend = (server: string, spec: McpServerSpec): Promise<Loan> =>
+      ownClient(server)
+        ? pool.open(connectionOf(server, spec, { request, context }), signal)
+        : pool.borrow(server, spec, signal);
+
+    const loans = new Map<string, Loan>();
     let closing: Promise<void> | undefined;
+    /** A client that arrives after the end is given back at once. */
+    const keep = async (server: string, lending: Promise<Loan>): Promise<Loan> => {
+      const loan = await lending;
+      if (closing !== undefined) {
+        await loan.release();
+        return { ...loan, connection: undefined };
+      }
+      const before = loans.get(server);
+      loans.set(server, loan);
+      void before?.release();
+      return loan;
+    };
+    const opening = Promise.allSettled(specs.map(([server, spec]) => keep(server, lend(server, spec))));
+    const end = async () => {
+      await Promise.all([opening, ...[...loans.values()].map((loan) => loan.release())]);
+      if (outputDir !== undefined) outputFolders.remove(outputDir);
+      live.delete(close);
+    };
     const close = () => {
-      closing ??= Promise.all(connections.map((connection) => connection.close())).then(() => {
-        live.delete(close);
-      });
+      closing ??= end();
       return closing;
     };
     live.add(close);
 
-    const listings = await Promise.all(
-      connections.map(async (connection) => ({
-        server: connection.server,
-        ...(await connection.connect(request.signal)),
-      })),
-    );
-    if (request.signal.aborted || closing !== undefined) {
+    const opened = await opening;
+    if (signal.aborted || closing !== undefined) {
       await close();
       throw new McpError("mcp_failed", "opening the tools was aborted");
     }
+    const listings = specs.flatMap(([server], at) => {
+      const result = opened[at];
+      if (result?.status === "fulfilled") return [{ server, ...result.value.listing }];
+      throw result?.reason;
+    });
     const catalogue = buildCatalogue(listings);
     const byName = new Map(catalogue.tools.map((tool) => [tool.name, tool]));
+
+    /** The client that a call goes to: a shared one that was lost is started again, for the very same tool only. */
+    const connectionFor = async (tool: BoundTool, during: AbortSignal) => {
+      const { server } = tool;
+      const loan = loans.get(server);
+      const spec = Object.hasOwn(servers, server) ? servers[server] : undefined;
+      if (
+        loan?.connection?.isOpen() === true ||
+        ownClient(server) ||
+        spec === undefined ||
+        !isEnabled(spec)
+      ) {
+        return loan?.connection;
+      }
+      const again = await keep(server, pool.borrow(server, spec, during));
+      return again.connection;
+    };
+
+    const call = async (tool: BoundTool, input: JsonValue, during: AbortSignal): Promise<ToolOutcome> => {
+      const { server } = tool;
+      const refused = (why: string) => ({ isError: true, text: `${why} Nothing was sent to it.` });
+      const connection = await connectionFor(tool, during);
+      if (connection === undefined) return refused(`The server ${server} can't be reached now.`);
+      // The server may have changed or been replaced since the model saw the tool.
+      const listing = connection.isOpen() ? await connection.list() : undefined;
+      const now = listing?.tools.find(({ name }) => name === tool.tool);
+      if (listing !== undefined && connection.isOpen() && now?.digest !== tool.digest) {
+        if (listing.failed) return refused(`The server ${server} does not list its tools now.`);
+        const what = now === undefined ? "is no longer offered" : "has changed";
+        return refused(`The tool ${tool.tool} of ${server} ${what} since this turn began.`);
+      }
+      return connection.call(tool.tool, input, during);
+    };
+
     return {
       tools: catalogue.tools,
       warnings: [...listings.flatMap((listing) => listing.warnings), ...catalogue.warnings],
-      async call(name, input, signal) {
+      async call(name, input, during) {
         const tool = byName.get(name);
-        const connection = connections.find((each) => each.server === tool?.server);
-        if (tool === undefined || connection === undefined) {
-          return { isError: true, text: `There is no tool named ${name}.` };
-        }
-        return connection.call(tool.tool, input, signal);
+        if (tool === undefined) return { isError: true, text: `There is no tool named ${name}.` };
+        return call(tool, input, during);
       },
       close,
     };
@@ -106,9 +213,17 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
 
   return {
     open,
+    rotate(next) {
+      servers = next;
+      stores.clear();
+      pool.rotate();
+    },
     async close() {
       closed = true;
-      await Promise.all([...live].map((close) => close()));
+      const sessions = Promise.all([...live].map((close) => close()));
+      await pool.close();
+      await sessions;
+      guard?.close();
     },
   };
 }

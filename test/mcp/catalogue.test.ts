@@ -6,7 +6,7 @@ import { capText, resultText } from "../../src/mcp/result-text.ts";
 import { redactor, stderrLines } from "../../src/mcp/stderr-lines.ts";
 
 const listed = (...names: string[]): ListedTool[] =>
-  names.map((name) => ({ name, description: "", inputSchema: {} }));
+  names.map((name) => ({ name, description: "", inputSchema: {}, digest: `d-${name}`, trusted: false }));
 
 describe("tool names", () => {
   test("a tool whose prefixed name clashes too is left out with a warning", () => {
@@ -36,10 +36,13 @@ describe("tool names", () => {
 });
 
 describe("result texts", () => {
-  test("structured content speaks only when there is no text", () => {
-    const structuredContent = { open: 3 };
-    expect(resultText({ content: [], structuredContent })).toBe('{"open":3}');
-    expect(resultText({ content: [{ type: "text", text: "three" }], structuredContent })).toBe("three");
+  test("structured content is added unless a text repeats it", () => {
+    const structuredContent = { open: 3, closed: 4 };
+    const said = (text: string) => resultText({ content: [{ type: "text", text }], structuredContent });
+    expect(resultText({ content: [], structuredContent })).toBe('{"open":3,"closed":4}');
+    expect(said("three")).toBe('three\n{"open":3,"closed":4}');
+    expect(said('{ "closed": 4, "open": 3 }')).toBe('{ "closed": 4, "open": 3 }');
+    expect(said('{"open":')).toBe('{"open":\n{"open":3,"closed":4}');
     expect(resultText({ content: [] })).toBe("(no content)");
   });
 

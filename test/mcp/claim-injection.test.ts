@@ -34,7 +34,7 @@ describe("reserved names", () => {
                   grant === "empty" ? "" : grant[key],
                 ]),
               );
-        const result = childEnvironment(base, configured, grant);
+        const result = childEnvironment(base, configured, grant, "unselected");
         expect(reservedIn(result, env)).toEqual(expected);
         if ("PATH" in base || "PATH" in configured) expect(result.PATH).toBe("fake");
       }),

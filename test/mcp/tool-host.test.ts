@@ -157,7 +157,10 @@ describe("servers that fail", () => {
   });
 
   test("an abort while a server does not answer ends the opening and the child", async () => {
-    const host = start({ mute: script(PROBE, ["mute"]) }, { clock: hurriedClock });
+    const host = start(
+      { mute: script(PROBE, ["mute"]) },
+      { clock: hurriedClock, continuationServers: ["mute"] },
+    );
     const controller = new AbortController();
     const opening = host.open(sessionRequest({}, controller.signal));
     await untilChildren(1);
@@ -202,7 +205,7 @@ describe("the catalogue", () => {
 
 describe("a call", () => {
   async function open(over: Partial<ToolHostOptions> = {}) {
-    return await start({ a: script(PROBE) }, over).open(sessionRequest());
+    return await start({ a: script(PROBE) }, { continuationServers: ["a"], ...over }).open(sessionRequest());
   }
 
   test("honours isError, describes what is not text, and turns protocol errors into outcomes", async () => {
@@ -266,8 +269,11 @@ describe("a call", () => {
 });
 
 describe("no child is left behind", () => {
+  /** A selected server has a client for each run. */
+  const own = { continuationServers: ["a"] };
+
   test("after fifty sessions, five at a time", async () => {
-    const host = start({ a: script(PROBE) });
+    const host = start({ a: script(PROBE) }, own);
     const pids: number[] = [];
     for (let round = 0; round < 10; round += 1) {
       const sessions = await Promise.all([1, 2, 3, 4, 5].map(() => host.open(sessionRequest())));
@@ -283,7 +289,7 @@ describe("no child is left behind", () => {
     ["a server that ignores both the end of its input and SIGTERM", "stubborn"],
     ["a server that heeds SIGTERM when they do not", "wrapper"],
   ])("nor the helpers of %s", async (_what, mode) => {
-    const host = start({ a: script(PROBE, [mode]) }, { clock: hurriedClock });
+    const host = start({ a: script(PROBE, [mode]) }, { clock: hurriedClock, ...own });
     const session = await host.open(sessionRequest());
     const { pid } = await probe(session);
     expect(groupAlive(pid)).toBe(true);
@@ -293,7 +299,7 @@ describe("no child is left behind", () => {
   });
 
   test("nor the helpers of a server that crashes", async () => {
-    const session = await start({ a: script(PROBE, ["helped"]) }).open(sessionRequest());
+    const session = await start({ a: script(PROBE, ["helped"]) }, own).open(sessionRequest());
     const { pid } = await probe(session);
     await refusal(session.call("crash", {}, never));
     while (groupAlive(pid)) await new Promise((resolve) => setImmediate(resolve));
@@ -305,8 +311,11 @@ describe("no child is left behind", () => {
     expect(children()).toEqual([]);
   });
 
-  test("when the host closes with sessions open and one still opening", async () => {
-    const host = start({ a: script(PROBE) });
+  test.each([
+    ["of its own", own],
+    ["shared", {}],
+  ])("when the host closes with sessions (%s) open and one still opening", async (_what, over) => {
+    const host = start({ a: script(PROBE) }, over);
     const session = await host.open(sessionRequest());
     const { pid } = await probe(session);
     const opening = refusal(host.open(sessionRequest()));

@@ -17,10 +17,12 @@ export function toolHost(servers: Record<string, McpServerSpec>, over: Partial<T
   return createToolHost({
     servers,
     continuationServers: [],
+    requestContextServers: [],
     requestTimeouts: { inactivityMs: 10_000, totalMs: 60_000 },
     cwd: process.cwd(),
     baseEnv: process.env,
     withheldEnv: [],
+    outputFolders: { create: (runId) => `/nowhere/${runId}`, remove() {} },
     clock: createClock(),
     logger: silentLogger,
     ...over,
@@ -31,7 +33,12 @@ export function sessionRequest(
   capabilities: Record<string, ClaimCapability> = {},
   signal: AbortSignal = new AbortController().signal,
 ): ToolSessionRequest {
-  return { runId: "run-test-000001", capabilities: new Map(Object.entries(capabilities)), signal };
+  return {
+    runId: "run-test-000001",
+    conversationId: "terminal:main",
+    capabilities: new Map(Object.entries(capabilities)),
+    signal,
+  };
 }
 
 export const capability: ClaimCapability = {

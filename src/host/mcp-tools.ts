@@ -1,0 +1,49 @@
+import { join } from "node:path";
+import type { LoadedConfig } from "../config/load.ts";
+import type { Clock, FileSystem, Ids, Logger } from "../core/ports/platform.ts";
+import { createOAuthStore } from "../mcp/oauth-store.ts";
+import { createProcessGuard } from "../mcp/process-guard.ts";
+import type { ToolHostOptions } from "../mcp/tool-host.ts";
+import { createRunFolders } from "../platform/run-folders.ts";
+import { embeddedGuardCommand } from "./mcp-guard.ts";
+
+/** Below the host's state directory: the output folders of the runs under way. */
+const RUN_FOLDERS = "run-output";
+
+export interface McpDeps {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly fs: FileSystem;
+  readonly logger: Logger;
+  readonly guardCommand: readonly string[] | undefined;
+}
+
+/** What the configuration says to the MCP side; nothing is started yet. */
+export function mcpOptions(config: LoadedConfig, deps: McpDeps): ToolHostOptions {
+  const { clock, ids, fs, logger } = deps;
+  const { tools, host, continuations } = config;
+  const command = deps.guardCommand ?? embeddedGuardCommand();
+  return {
+    servers: Object.fromEntries(config.mcpServers),
+    continuationServers: tools.continuationServers,
+    requestContextServers: tools.mcpRequestContextServers,
+    requestTimeouts: {
+      inactivityMs: tools.mcpCallTimeoutMs,
+      totalMs: tools.mcpCallMaxTotalTimeoutMs,
+    },
+    cwd: config.runtime.workspace,
+    baseEnv: deps.env,
+    withheldEnv: continuations?.detachedServices.map(({ tokenEnv }) => tokenEnv) ?? [],
+    outputFolders: createRunFolders(join(host.stateDir, RUN_FOLDERS)),
+    ...(command === undefined ? {} : { guard: createProcessGuard({ command, ids, logger }) }),
+    oauthStore: (server, serverUrl) => createOAuthStore({ fs, stateDir: host.stateDir, server, serverUrl }),
+    clock,
+    logger,
+  };
+}
+
+/** Takes away the output folders that a killed host left. The state directory must be owned. */
+export function sweepRunFolders(config: LoadedConfig): void {
+  createRunFolders(join(config.host.stateDir, RUN_FOLDERS)).sweep();
+}

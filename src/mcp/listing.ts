@@ -1,0 +1,95 @@
+import type { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { sha256Hex } from "../core/digest.ts";
+import { canonicalJson, type JsonObject } from "../core/json.ts";
+import { SECOND_MS } from "../core/limits.ts";
+import { isToolAllowed, type McpServerSpec, matchesPattern } from "../core/mcp-servers.ts";
+import type { ListedTool, SessionWarning } from "./catalogue.ts";
+
+/**
+ * Owns: what a server offers: every page of its list, less what the configuration keeps away.
+ */
+
+const LIST_TIMEOUT_MS = 30 * SECOND_MS;
+/** A server whose cursor never ends is cut off here. */
+const LIST_MAX_PAGES = 64;
+const LIST_MAX_TOOLS = 1024;
+
+export interface Listing {
+  readonly tools: readonly ListedTool[];
+  readonly warnings: readonly SessionWarning[];
+  /** The server could not be reached or did not give its list; the warnings say why. */
+  readonly failed: boolean;
+}
+
+/** Reads the whole list. Rejects when the server does not give it. */
+export async function listTools(
+  client: Client,
+  server: string,
+  spec: McpServerSpec,
+  signal: AbortSignal,
+): Promise<Listing> {
+  const found: ListedTool[] = [];
+  const warnings: SessionWarning[] = [];
+  if (client.getServerCapabilities()?.tools !== undefined) {
+    const version = serverVersion(client);
+    const { ListToolsResultSchema } = await import("@modelcontextprotocol/sdk/types.js");
+    const seen = new Set<string>();
+    let cursor: string | undefined;
+    for (let page = 1; ; page += 1) {
+      const params = cursor === undefined ? {} : { cursor };
+      const answer = await client.request({ method: "tools/list", params }, ListToolsResultSchema, {
+        signal,
+        timeout: LIST_TIMEOUT_MS,
+      });
+      for (const tool of answer.tools) {
+        const inputSchema = tool.inputSchema as JsonObject;
+        found.push({
+          name: tool.name,
+          description: tool.description ?? "",
+          inputSchema,
+          digest: bindingDigest({ server, version, tool: tool.name, schema: inputSchema }),
+          trusted: spec.trusted === true,
+        });
+      }
+      cursor = answer.nextCursor;
+      if (cursor === undefined || cursor === "") break;
+      if (page >= LIST_MAX_PAGES || found.length >= LIST_MAX_TOOLS || seen.has(cursor)) {
+        const message = `${server}: the list of tools does not end; its first ${found.length} are used`;
+        warnings.push({ server, code: "mcp_list_tools_failed", message });
+        break;
+      }
+      seen.add(cursor);
+    }
+  }
+  const tools = found.filter(({ name }) => isToolAllowed(spec, name));
+  return { tools, warnings: [...warnings, ...unmatched(server, spec, found)], failed: false };
+}
+
+/** A name that matches no tool is probably mistyped, and what was to be denied would be offered. */
+function unmatched(server: string, spec: McpServerSpec, found: readonly ListedTool[]): SessionWarning[] {
+  const check = (key: "allowTools" | "denyTools") =>
+    (spec[key] ?? [])
+      .filter((pattern) => !found.some(({ name }) => matchesPattern(pattern, name)))
+      .map((pattern) => ({
+        server,
+        code: "mcp_tool_filter_unmatched",
+        message: `${server}: ${key} names ${JSON.stringify(pattern)}, but the server has no such tool`,
+      }));
+  return [...check("allowTools"), ...check("denyTools")];
+}
+
+/** What a server says of itself, `name@version`; both are its own words. */
+export function serverVersion(client: Client): string {
+  const info = client.getServerVersion();
+  return info === undefined ? "unknown" : `${info.name}@${info.version}`;
+}
+
+/** The digest of `BoundTool`. Description and title are left out: they bind nobody. */
+export function bindingDigest(binding: {
+  readonly server: string;
+  readonly version: string;
+  readonly tool: string;
+  readonly schema: JsonObject;
+}): string {
+  return sha256Hex(canonicalJson(binding));
+}

@@ -1,0 +1,80 @@
+import type { OAuthClientProvider } from "@modelcontextprotocol/sdk/client/auth.js";
+import type { Login, OAuthStore } from "./oauth-store.ts";
+
+/**
+ * Owns: what the SDK's OAuth client is told about us, and what it may change of a login.
+ */
+
+type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
+
+const CLIENT_NAME = "mono-agent";
+
+/** What a registration of this client says; a public client, so that it keeps no secret of its own. */
+export function clientMetadata(redirectUrl: string, scope?: string) {
+  return {
+    client_name: CLIENT_NAME,
+    redirect_uris: [redirectUrl],
+    grant_types: ["authorization_code", "refresh_token"],
+    response_types: ["code"],
+    token_endpoint_auth_method: "none",
+    ...(scope === undefined ? {} : { scope }),
+  };
+}
+
+/**
+ * Trades the refresh token of a login for new tokens, once for all that wait. Resolves with whether there are other
+ * tokens than `used` now; nobody is asked for anything. Rejects when the authorization server can't be reached.
+ */
+export async function refreshLogin(
+  store: OAuthStore,
+  used: string,
+  challenge: Response,
+  fetchFn: Fetch,
+): Promise<boolean> {
+  const current = () => store.read()?.tokens?.access_token;
+  await store.once(async () => {
+    const login = store.read();
+    // Another process, or the request before, was faster.
+    if (login?.tokens === undefined || login.tokens.access_token !== used) return;
+    if (login.tokens.refresh_token === undefined) return;
+    const { auth, extractWWWAuthenticateParams } = await import("@modelcontextprotocol/sdk/client/auth.js");
+    const { resourceMetadataUrl } = extractWWWAuthenticateParams(challenge);
+    await auth(refreshing(store, login), {
+      serverUrl: store.serverUrl,
+      fetchFn,
+      ...(resourceMetadataUrl === undefined ? {} : { resourceMetadataUrl }),
+    });
+  });
+  const now = current();
+  return now !== undefined && now !== used;
+}
+
+/** Without a way to register or to ask anybody: all that the SDK can do with it is a refresh. */
+function refreshing(store: OAuthStore, login: Login): OAuthClientProvider {
+  let rejected = false;
+  return {
+    redirectUrl: login.redirectUrl,
+    clientMetadata: clientMetadata(login.redirectUrl),
+    clientInformation: () => login.client,
+    tokens: () => (rejected ? undefined : login.tokens),
+    saveTokens(tokens) {
+      // A server that does not rotate refresh tokens leaves the old one out.
+      store.write({ ...login, tokens: { ...keptRefreshToken(login), ...tokens } });
+    },
+    invalidateCredentials() {
+      rejected = true;
+      // Only what was refused is given up: another process may have written newer tokens meanwhile.
+      const now = store.read();
+      if (now?.tokens?.refresh_token !== login.tokens?.refresh_token) return;
+      const { tokens: _, ...rest } = login;
+      store.write(rest);
+    },
+    redirectToAuthorization() {},
+    saveCodeVerifier() {},
+    codeVerifier: () => "",
+  };
+}
+
+function keptRefreshToken({ tokens }: Login) {
+  return tokens?.refresh_token === undefined ? {} : { refresh_token: tokens.refresh_token };
+}

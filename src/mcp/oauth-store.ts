@@ -1,0 +1,125 @@
+import { join } from "node:path";
+import { z } from "zod";
+import { McpError } from "../core/errors.ts";
+import { fileJson } from "../core/json.ts";
+import { KIB } from "../core/limits.ts";
+import { ownerOnlyProblem } from "../core/owner-only.ts";
+import type { FileSystem } from "../core/ports/platform.ts";
+
+/**
+ * Owns: the owner-only file of one server's login: the client that was registered, and its tokens.
+ *
+ * I1. The file is written whole, synced and renamed into place; a file that others could read or write is refused.
+ * I2. A login belongs to one URL: when the entry in mcp.json names another, nothing of it is used.
+ * I3. Nothing is kept in memory: a login or a refresh by another process counts at once.
+ */
+
+export const LOGIN_FOLDER = "mcp-login";
+const FILE_MAX_BYTES = 64 * KIB;
+
+// Loose: what the authorization server gave is kept and sent back unchanged.
+const clientSchema = z.looseObject({ client_id: z.string(), client_secret: z.string().optional() });
+const tokensSchema = z.looseObject({
+  access_token: z.string(),
+  token_type: z.string(),
+  refresh_token: z.string().optional(),
+});
+const loginSchema = z.strictObject({
+  schemaVersion: z.literal(1),
+  serverUrl: z.string(),
+  redirectUrl: z.string(),
+  client: clientSchema,
+  tokens: tokensSchema.optional(),
+});
+export type Login = Omit<z.output<typeof loginSchema>, "schemaVersion" | "serverUrl">;
+
+export interface OAuthStore {
+  readonly server: string;
+  readonly serverUrl: string;
+  /** Where the login is kept. */
+  readonly path: string;
+  /** The login, or undefined when nobody logged in to this URL. Throws `McpError` when the file can't be trusted. */
+  read(): Login | undefined;
+  write(login: Login): void;
+  /** Runs `work` unless it is under way already; then waits for that. */
+  once<T>(work: () => Promise<T>): Promise<T | undefined>;
+}
+
+export interface OAuthStoreOptions {
+  readonly fs: FileSystem;
+  /** The host's state directory. */
+  readonly stateDir: string;
+  readonly server: string;
+  readonly serverUrl: string;
+}
+
+export function createOAuthStore({ fs, stateDir, server, serverUrl }: OAuthStoreOptions): OAuthStore {
+  const folder = join(stateDir, LOGIN_FOLDER);
+  const path = join(folder, `${server}.json`);
+  let underWay: Promise<unknown> | undefined;
+
+  const unsafe = (problem: string) =>
+    new McpError("store_unsafe_file", `${path} ${problem}; delete it and log in again`);
+
+  return {
+    server,
+    serverUrl,
+    path,
+    read() {
+      const named = fs.lstat(path, "mcp-login.lstat");
+      if (named === undefined) return undefined;
+      if (named.kind !== "file") throw unsafe("is not a regular file");
+      const file = fs.open(path, "mcp-login.open");
+      if (file === undefined) return undefined;
+      let text: string;
+      try {
+        // The open descriptor decides: the name may point elsewhere by now.
+        const stat = file.stat();
+        const problem = ownerOnlyProblem(stat, fs.uid);
+        if (problem !== undefined) throw unsafe(problem);
+        if (stat.size > FILE_MAX_BYTES) throw unsafe("is too big for a login");
+        text = new TextDecoder().decode(file.read(FILE_MAX_BYTES));
+      } finally {
+        file.close();
+      }
+      const parsed = loginSchema.safeParse(jsonOf(text));
+      if (!parsed.success) throw unsafe("does not hold a login");
+      const { schemaVersion: _, serverUrl: own, ...login } = parsed.data;
+      return own === serverUrl ? login : undefined;
+    },
+    write(login) {
+      const temporary = join(folder, `.${server}.tmp`);
+      const data = fileJson({ schemaVersion: 1, serverUrl, ...login });
+      fs.runSync([
+        { op: "mkdir", path: stateDir, mode: 0o700, existsOk: true, label: "mcp-login.state" },
+        { op: "mkdir", path: folder, mode: 0o700, existsOk: true, label: "mcp-login.folder" },
+        // What an earlier crash left there was never used.
+        { op: "unlink", path: temporary, missingOk: true, label: "mcp-login.clear" },
+        { op: "write", path: temporary, data, mode: 0o600, sync: true, label: "mcp-login.write" },
+        { op: "rename", from: temporary, to: path, label: "mcp-login.publish" },
+        { op: "syncDir", path: folder, label: "mcp-login.sync" },
+      ]);
+    },
+    async once(work) {
+      if (underWay !== undefined) {
+        await underWay.catch(() => {});
+        return undefined;
+      }
+      const mine = work();
+      underWay = mine;
+      try {
+        return await mine;
+      } finally {
+        underWay = undefined;
+      }
+    },
+  };
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

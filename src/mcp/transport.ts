@@ -1,0 +1,91 @@
+import { resolve } from "node:path";
+import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js";
+import { BugError, McpError } from "../core/errors.ts";
+import { isLoopbackUrl, type McpServerSpec, serverTransport } from "../core/mcp-servers.ts";
+import type { Clock, Logger } from "../core/ports/platform.ts";
+import { type ClaimGrant, type ContextGrant, childEnvironment, requestHeaders } from "./claim-injection.ts";
+import { authorizedFetch } from "./oauth-fetch.ts";
+import type { OAuthStore } from "./oauth-store.ts";
+import type { ProcessGuard } from "./process-guard.ts";
+import { environmentSecrets, type Redact, redactor } from "./stderr-lines.ts";
+import { createStdioTransport, type StdioTransport } from "./stdio.ts";
+
+/** What a server is reached with. */
+export interface TransportOptions {
+  readonly server: string;
+  readonly spec: McpServerSpec;
+  readonly grant: ClaimGrant;
+  readonly context: ContextGrant;
+  readonly baseEnv: Readonly<Record<string, string | undefined>>;
+  readonly cwd: string;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly guard?: ProcessGuard | undefined;
+  readonly oauth?: OAuthStore | undefined;
+}
+
+export interface Opened {
+  readonly transport: Transport;
+  readonly stdio?: StdioTransport;
+  /** Tells an HTTP server that its session is over. */
+  readonly farewell?: () => Promise<void>;
+}
+
+/** The values of a grant that must not come back in a result or a log line. */
+export function grantSecrets(grant: ClaimGrant): readonly string[] {
+  return typeof grant === "string" ? [] : [grant.token];
+}
+
+/** Makes the transport of a server's entry; nothing is started or sent yet. */
+export async function openTransport(options: TransportOptions): Promise<Opened> {
+  const { server, grant, context, baseEnv, cwd, clock, logger } = options;
+  const target = serverTransport(options.spec);
+  switch (target.kind) {
+    case "contradictory":
+      throw new McpError("mcp_failed", `its entry is contradictory: ${target.reason}`);
+    case "stdio": {
+      const codec = await import("@modelcontextprotocol/sdk/shared/stdio.js");
+      const env = childEnvironment(baseEnv, target.env, grant, context);
+      const redact: Redact = redactor([...grantSecrets(grant), ...environmentSecrets(env, target.env)]);
+      const stdio = createStdioTransport(
+        {
+          command: target.command,
+          args: target.args,
+          env,
+          cwd: resolve(cwd, target.cwd ?? "."),
+          clock,
+          logger,
+          server,
+          redact,
+          guard: options.guard,
+        },
+        codec,
+      );
+      return { transport: stdio, stdio };
+    }
+    case "http": {
+      const { StreamableHTTPClientTransport } = await import(
+        "@modelcontextprotocol/sdk/client/streamableHttp.js"
+      );
+      const transport = new StreamableHTTPClientTransport(new URL(target.url), {
+        requestInit: { headers: requestHeaders(target.headers, grant) },
+        fetch: authorizedFetch(directFetch, target.url, options.oauth),
+      });
+      return { transport, farewell: () => transport.terminateSession() };
+    }
+    case "sse": {
+      if (grant !== "unselected") throw new BugError("an SSE server holds no continuation authority");
+      const { SSEClientTransport } = await import("@modelcontextprotocol/sdk/client/sse.js");
+      const transport = new SSEClientTransport(new URL(target.url), {
+        requestInit: { headers: requestHeaders(target.headers, grant) },
+        fetch: authorizedFetch(directFetch, target.url, options.oauth),
+      });
+      return { transport };
+    }
+  }
+}
+
+/** A loopback server is reached directly: its claim token must not pass a proxy that the environment names. */
+export function directFetch(url: string | URL, init?: RequestInit): Promise<Response> {
+  return fetch(url, isLoopbackUrl(String(url)) ? { ...init, proxy: false } : init);
+}
