@@ -20,6 +20,11 @@ export interface CliIo {
   ask(question: string): Promise<string | undefined>;
   /** Calls `stop` at the first SIGINT or SIGTERM and again at each further one; the returned function unsubscribes. */
   onStop(stop: () => void): () => void;
+  /**
+   * Calls `reload` at each SIGHUP; the returned function unsubscribes. With a terminal on standard error a SIGHUP means
+   * that the terminal is gone, and ends the program as ever.
+   */
+  onReload(reload: () => void): () => void;
 }
 
 /** The real process. The only place that hands its environment and streams on. */
@@ -52,6 +57,11 @@ export function processIo(): CliIo {
         process.off("SIGINT", stop);
         process.off("SIGTERM", stop);
       };
+    },
+    onReload(reload) {
+      if (stderr.isTTY === true) return () => {};
+      process.on("SIGHUP", reload);
+      return () => process.off("SIGHUP", reload);
     },
   };
 }

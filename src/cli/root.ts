@@ -11,6 +11,8 @@ export function rootCommand(io: CliIo): CommandDef {
     chat: async () => (await import("./chat.ts")).chatCommand(io),
     doctor: async () => (await import("./doctor.ts")).doctorCommand(io),
     continuations: async () => (await import("./continuations/command.ts")).continuationsCommand(io),
+    mcp: async () => (await import("./mcp.ts")).mcpCommand(io),
+    "mcp-guard": async () => (await import("./mcp.ts")).mcpGuardCommand(),
     config: async () => (await import("./config.ts")).configCommand(io),
     torture: async () => (await import("./torture.ts")).tortureCommand(io),
     demo: async () => (await import("./demo/command.ts")).demoCommand(io),

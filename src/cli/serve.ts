@@ -1,9 +1,11 @@
 import type { CommandDef } from "citty";
-import { CliError, StoreError } from "../core/errors.ts";
+import { CliError, errorText, StoreError } from "../core/errors.ts";
+import type { Logger } from "../core/ports/platform.ts";
+import type { MonoAgentApp } from "../host/index.ts";
 import { createLogger, LOG_LEVELS } from "../platform/logger.ts";
 import { CONFIG_ARGS, leaf } from "./command.ts";
 import type { CliIo } from "./io.ts";
-import { configOf } from "./settings.ts";
+import { type ConfigFlags, configOf } from "./settings.ts";
 import { programOf, typedFlags } from "./shell.ts";
 
 const SERVE_ARGS = {
@@ -32,7 +34,12 @@ export function serveCommand(io: CliIo): CommandDef {
     const stopped = Promise.withResolvers<void>();
     const forget = io.onStop(stopped.resolve);
     const { startMonoAgent } = await import("../host/index.ts");
-    const app = await startMonoAgent({ config, logger, env }).catch((error: unknown) => {
+    const app = await startMonoAgent({
+      config,
+      logger,
+      env,
+      guardCommand: [...io.self, "mcp-guard"],
+    }).catch((error: unknown) => {
       throw withWayOut(
         error,
         `${programOf(io)} doctor${typedFlags({ config: args.config, "env-file": args["env-file"] })}`,
@@ -44,13 +51,26 @@ export function serveCommand(io: CliIo): CommandDef {
       throw new CliError("config_invalid", "there is nothing to serve: enable terminal or continuations");
     }
     for (const [name, address] of Object.entries(app.addresses)) logger.info("listening", { name, address });
+    const forgetReload = io.onReload(() => reloadServers(app, args, io, logger));
     await stopped.promise;
+    forgetReload();
     logger.info("stopping");
     await app.stop();
     forget();
     logger.info("stopped");
     return 0;
   });
+}
+
+/** Reads mcp.json again. What is wrong with it is said, and the host goes on with what it has. */
+function reloadServers(app: MonoAgentApp, flags: ConfigFlags, io: CliIo, logger: Logger): void {
+  try {
+    const { config } = configOf(flags, io, { secretsOptional: true, isServerNeeded: () => true });
+    app.rotateMcpServers(config.mcpServers);
+    logger.info("mcp.json was read again", { servers: config.mcpServers.size });
+  } catch (error) {
+    logger.error("mcp.json was not read again; the servers stay as they are", { error: errorText(error) });
+  }
 }
 
 /** The start stops at the first bad file. `doctor` names all of them, and what to do about each. */

@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 import { type Environment, overlayEnvFile } from "../config/environment.ts";
-import { type LoadedConfig, loadConfig } from "../config/load.ts";
+import { type LoadedConfig, type LoadOptions, loadConfig } from "../config/load.ts";
 import { CONFIG_FILE_MAX_BYTES, readTextFile } from "../config/text-file.ts";
 import { CliError } from "../core/errors.ts";
 import type { CliIo } from "./io.ts";
@@ -33,7 +33,7 @@ export function environmentOf(flags: ConfigFlags, io: CliIo): Environment {
 export function configOf(
   flags: ConfigFlags,
   io: CliIo,
-  options: { secretsOptional: boolean },
+  options: Pick<LoadOptions, "isServerNeeded"> & { secretsOptional: boolean },
 ): { config: LoadedConfig; env: Environment } {
   const env = environmentOf(flags, io);
   const config = loadConfig({

@@ -29,6 +29,7 @@ export async function cliRun(
     self: ["mono-agent"],
     ask: async () => undefined,
     onStop: () => () => {},
+    onReload: () => () => {},
     ...options,
   };
   const code = await runMonoAgent(args, io);
