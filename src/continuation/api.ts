@@ -40,6 +40,8 @@ export interface ContinuationService {
 export interface OriginSettlement {
   /** Groups with at least one active member that is still pending. */
   pending(): OriginGroup[];
+  /** Whether any record of this origin run is in the store, ended or not. Reads all of them: for the start only. */
+  knows(originRunId: string): boolean;
   /** Pins the pending members that are bound to this snapshot; resolves with how many. */
   activate(group: OriginGroup, snapshotDigest: string): Promise<number>;
   /** Marks the pending members abandoned. */

@@ -44,10 +44,18 @@ export async function reconcileOrigins(deps: ReconcileDeps): Promise<void> {
   }
 }
 
-async function closeSettled({ origins, turns, clock }: ReconcileDeps): Promise<void> {
+async function closeSettled({ origins, turns, clock, logger }: ReconcileDeps): Promise<void> {
   const stillPending = new Set(origins.pending().map((group) => group.originRunId));
   for (const row of await turns.openActivations()) {
     if (stillPending.has(row.originRunId)) continue;
+    if (!origins.knows(row.originRunId)) {
+      logger.warn(
+        "the claims of a committed turn are not in the continuation store: it is new, or an older copy",
+        {
+          originRunId: row.originRunId,
+        },
+      );
+    }
     await turns.closeActivation(row.originRunId, new Date(clock.now()).toISOString());
   }
 }

@@ -41,6 +41,8 @@ const COMMITS: ReadonlySet<string> = new Set([
   "appendDelivered",
 ]);
 
+/** Choices by chance at each moment, beside all and nothing. */
+const SCATTERED = 8;
 const SUFFIXES = ["", "-wal"];
 
 export function createMoments(database: string, seen: () => Seen) {
@@ -48,7 +50,7 @@ export function createMoments(database: string, seen: () => Seen) {
   const known = new Set<string>();
   const disk = createMemoryFileSystem();
   let version = 0;
-  let copy = new Map<string, Buffer>();
+  let copy: ReadonlyMap<string, Buffer> = new Map();
   let random = 1;
   const chance = () => {
     random = (Math.imul(random, 1_664_525) + 1_013_904_223) >>> 0;
@@ -61,20 +63,14 @@ export function createMoments(database: string, seen: () => Seen) {
 
   function copyDatabase() {
     version += 1;
-    copy = new Map(
-      SUFFIXES.filter((suffix) => existsSync(database + suffix)).map((suffix) => [
-        suffix,
-        readFileSync(database + suffix),
-      ]),
-    );
+    copy = databaseFiles(database);
   }
 
   function take(label: string) {
     for (const [survival, choice] of [
       ["all", "all"],
       ["none", "none"],
-      ["some", scattered],
-      ["others", scattered],
+      ...Array.from({ length: SCATTERED }, () => ["some", scattered] as const),
     ] as const) {
       const left = disk.afterPowerCut(choice);
       const key = `${version} ${left.digest()}`;
@@ -110,6 +106,16 @@ export function createMoments(database: string, seen: () => Seen) {
       });
     },
   };
+}
+
+/** host.sqlite and its log, as the last commit left them. */
+export function databaseFiles(database: string): ReadonlyMap<string, Buffer> {
+  return new Map(
+    SUFFIXES.filter((suffix) => existsSync(database + suffix)).map((suffix) => [
+      suffix,
+      readFileSync(database + suffix),
+    ]),
+  );
 }
 
 /** Puts a host.sqlite as a crash left it into a folder of its own. */
