@@ -93,7 +93,7 @@ export const ERROR_TABLE = {
   store_write_failed: row(500, "unknown"),
   store_secret_invalid: row(500),
   store_guard_invalid: row(500),
-  store_migration_needed: row(500),
+  store_migration_conflict: row(500),
   snapshot_quota: row(500, "later"),
   snapshot_invalid: row(500),
   // Turns

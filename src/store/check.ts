@@ -4,6 +4,7 @@ import type { FileSystem } from "../core/ports/platform.ts";
 import { type ContinuationState, STATES } from "../core/record.ts";
 import { markerProjection } from "./activation.ts";
 import { type Inspection, inspectState, type Problem, problemOf } from "./inspect.ts";
+import { hasLegacyState } from "./migrate/read.ts";
 import { checkOwnership } from "./ownership.ts";
 import { type StorePaths, storePaths } from "./paths.ts";
 import { readSecureFile } from "./secure.ts";
@@ -36,6 +37,8 @@ export interface StoreCheck {
   readonly snapshots: number;
   /** Folders with another mode than 0700, which the next opening sets right. */
   readonly looseFolders: readonly string[];
+  /** There is state of an older format that the next opening converts; `planMigration` says how. */
+  readonly migrationDue: boolean;
   /** A host kept changing the directory; the counts may be of slightly different moments. */
   readonly moving: boolean;
 }
@@ -75,6 +78,7 @@ export function checkContinuationStore(options: { fs: FileSystem; stateDir: stri
     historyDegraded,
     snapshots: inspection.blobs.size,
     looseFolders: inspection.repairs.flatMap((step) => (step.op === "chmod" ? [step.path] : [])),
+    migrationDue: hasLegacyState(options.fs, paths, inspection),
     moving: !stable,
   };
 }
@@ -119,14 +123,6 @@ function judge(
       path: paths.guard,
       problem: `${paths.guard} is missing, but the manifest requires it: an older runtime may have changed this directory`,
       remedy: "restore it, or the whole directory, from a backup, or write it back if you know that none did",
-    });
-  }
-  const legacy = inspection.legacy[0];
-  if (!guardRequired && legacy !== undefined) {
-    findings.push({
-      path: legacy,
-      problem: `${legacy} belongs to an older format`,
-      remedy: REMEDIES.store_migration_needed,
     });
   }
   const evidence = inspection.transaction !== undefined || records.size > 0 || inspection.markers.length > 0;
@@ -199,7 +195,6 @@ const REMEDIES = {
   store_corrupt: "restore this file from a backup, or move it away to start without what it holds",
   store_secret_invalid: "restore the secret from a backup, or move the whole state directory away",
   store_guard_invalid: "restore the guard file, or the whole directory, from a backup",
-  store_migration_needed: "open the directory once with the older runtime, which converts it",
 } as const;
 
 function remedyFor(code: ErrorCode): string {

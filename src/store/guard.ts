@@ -12,7 +12,10 @@ export function readGuard(fs: FileSystem, paths: StorePaths): boolean {
   const data = readSecureFile(fs, paths.guard, GUARD_MAX_BYTES, "guard.read");
   if (data === undefined) return false;
   if (Buffer.from(data).toString("utf8") !== GUARD_CONTENT) {
-    throw new StoreError("store_guard_invalid", `${paths.guard} does not hold the rollback guard`);
+    throw new StoreError(
+      "store_guard_invalid",
+      `${paths.guard} does not hold the rollback guard: restore it from a backup, or, if no older runtime was started since, replace its content by the line ${JSON.stringify(GUARD_CONTENT)}`,
+    );
   }
   return true;
 }

@@ -16,8 +16,11 @@ import { settleRecord } from "../core/retention.ts";
 import { markerProjection, removeMarker } from "./activation.ts";
 import { encodeRecord } from "./codec.ts";
 import { missingGuard } from "./guard.ts";
-import { type Inspection, inspectState } from "./inspect.ts";
+import { type Inspection, inspectState, type Problem } from "./inspect.ts";
 import { CARRY_LIMITS, type CarryLimits } from "./journal.ts";
+import { MIGRATION_BATCH, type MigrationBatch, runPhases } from "./migrate/phases.ts";
+import { logProgress, type OnMigrationProgress } from "./migrate/progress.ts";
+import { hasLegacyState, type LegacyReading, readLegacy } from "./migrate/read.ts";
 import { type StorePaths, storePaths } from "./paths.ts";
 import { secretRefusal, writeSecret } from "./secret.ts";
 import { FOLDER_MODE, inspectFolder } from "./secure.ts";
@@ -25,6 +28,7 @@ import { createStore, type OpenedStore } from "./store.ts";
 
 /**
  * Owns: opening a state directory (store-format.md §7), in order: own it, read all of it, decide, then act.
+ * Does not own: what the older formats are and how they are converted (migrate/).
  *
  * I1. A refused opening changes nothing but the ownership database: every refusal comes before the first write.
  * I2. A crash at any step of acting leaves a directory that opens again to the same records.
@@ -41,11 +45,30 @@ export interface OpenOptions {
   /** Takes process-lifetime ownership by the file at `path`, or throws `store_owned` (ownership.ts). */
   readonly acquireLock: (path: string) => OwnershipLock;
   readonly carryLimits?: CarryLimits;
+  /**
+   * Called when records of an older format are about to be converted, after everything was validated and before
+   * anything is changed; again by each attempt until one is complete. A rejection stops the opening.
+   */
+  readonly beforeMigration?: (about: MigrationStart) => Promise<void>;
+  /** Told how a migration goes on. Default: log lines. */
+  readonly onMigrationProgress?: OnMigrationProgress;
+  readonly migrationBatch?: MigrationBatch;
 }
+
+export interface MigrationStart {
+  readonly stateDir: string;
+  /** Records of the older formats. */
+  readonly records: number;
+  /** An attempt before this one got as far as the guard. */
+  readonly resumed: boolean;
+}
+
+/** Records whose last reduction is committed together when the store opens. */
+const SETTLE_BATCH = 256;
 
 /** What opening will change, decided before anything is. */
 interface Plan {
-  /** There is v3 evidence that the manifest does not know of yet: guard and manifest come before anything else. */
+  /** There is v3 evidence, or older state, that the manifest does not know of: guard and manifest come first. */
   readonly requireGuard: boolean;
   readonly secret: Uint8Array | undefined;
   readonly markers: { changed: ContinuationRecord[]; marker: Inspection["markers"][number]["marker"] }[];
@@ -67,14 +90,33 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
     if (!folder.exists) fs.runSync(stateDirSteps(fs, paths.stateDir));
     lock = options.acquireLock(paths.owner);
     const nowMs = clock.now();
-    const inspection = inspectState(fs, paths, (problem) => {
+    const stop = (problem: Problem): never => {
       throw new StoreError(problem.code, problem.message);
-    });
-    const plan = decide(paths, inspection, new Date(nowMs).toISOString());
+    };
+    const nowIso = new Date(nowMs).toISOString();
+    const read = inspectState(fs, paths, stop);
+    const progress = options.onMigrationProgress ?? logProgress(logger, clock);
+    const legacy = hasLegacyState(fs, paths, read)
+      ? readLegacy({ fs, paths, inspection: read, nowIso, report: stop, progress })
+      : undefined;
+    const inspection = legacy === undefined ? read : { ...read, records: legacy.records };
+    const plan = decide(paths, inspection, nowIso, legacy);
 
+    if (legacy !== undefined && legacy.fromLegacy.size > 0 && options.beforeMigration !== undefined) {
+      progress({ phase: "backing up", done: 0, total: 0, unit: "records" });
+      await options.beforeMigration({
+        stateDir: paths.stateDir,
+        records: legacy.fromLegacy.size,
+        resumed: read.guard,
+      });
+    }
     prepareFolders(fs, paths, inspection, logger);
     if (folder.exists) settleNames(fs, paths, inspection, logger);
     const secret = plan.secret ?? writeSecret(fs, paths, ids);
+    if (legacy !== undefined) {
+      const batch = options.migrationBatch ?? MIGRATION_BATCH;
+      await runPhases({ fs, paths, inspection: read, legacy, batch, progress });
+    }
     opened = createStore({
       fs,
       paths,
@@ -84,7 +126,7 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
       retention: options.retention,
       lock,
       secret,
-      inspection,
+      inspection: legacy === undefined ? inspection : { ...inspection, transaction: undefined, guard: true },
       carryLimits: options.carryLimits ?? CARRY_LIMITS,
     });
     const { store } = opened;
@@ -92,10 +134,15 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
     for (const { changed, marker } of plan.markers) {
       await opened.enqueueBarrier(changed, () => removeMarker(fs, paths, marker));
     }
-    if (plan.settle.length > 0) await store.commit({ puts: plan.settle });
+    for (let from = 0; from < plan.settle.length; from += SETTLE_BATCH) {
+      await store.commit({ puts: plan.settle.slice(from, from + SETTLE_BATCH) });
+    }
     await store.sweep(nowMs);
     await opened.drain();
     await opened.sweepSnapshots();
+    if (legacy !== undefined && legacy.fromLegacy.size > 0) {
+      logger.info("older state is converted", { records: legacy.fromLegacy.size });
+    }
     return store;
   } catch (error) {
     if (opened === undefined) lock?.release();
@@ -113,18 +160,17 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
   }
 }
 
-function decide(paths: StorePaths, inspection: Inspection, nowIso: string): Plan {
+function decide(
+  paths: StorePaths,
+  inspection: Inspection,
+  nowIso: string,
+  legacy: LegacyReading | undefined,
+): Plan {
   const { manifest, secret } = inspection;
   const evidence =
     inspection.transaction !== undefined || inspection.records.size > 0 || inspection.markers.length > 0;
   const guardRequired = manifest?.rollbackGuardRequired ?? false;
   if (guardRequired && !inspection.guard) throw missingGuard(paths);
-  if (!guardRequired && inspection.legacy.length > 0) {
-    throw new StoreError(
-      "store_migration_needed",
-      `${inspection.legacy[0]} belongs to an older format that this version does not convert yet: start the older runtime (@mono-agent/agent-app 0.22) once on this directory to convert it, or move the directory away`,
-    );
-  }
   if (secret.kind !== "valid" && evidence) throw secretRefusal(paths, secret.kind);
 
   const records = new Map(inspection.records);
@@ -146,7 +192,7 @@ function decide(paths: StorePaths, inspection: Inspection, nowIso: string): Plan
     }
   }
   return {
-    requireGuard: evidence && !guardRequired,
+    requireGuard: (evidence || legacy !== undefined) && !guardRequired,
     secret: secret.kind === "valid" ? secret.secret : undefined,
     markers,
     settle,

@@ -63,7 +63,8 @@ export function requireSafeFile(fs: FileSystem, path: string, stat: FileStat, ma
   if (stat.size > maxBytes) throw unsafe(path, `must be at most ${maxBytes} bytes, but it has ${stat.size}`);
 }
 
-function requireSameFile(path: string, before: FileStat, after: FileStat): void {
+/** Throws unless both name the same inode. */
+export function requireSameFile(path: string, before: FileStat, after: FileStat): void {
   if (before.device !== after.device || before.inode !== after.inode) {
     throw unsafe(path, "was replaced while it was opened");
   }

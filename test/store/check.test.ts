@@ -42,8 +42,6 @@ describe("the check", () => {
     "v3/corrupt-blob": { path: "origin-context-v1/", affects: "bbb7ece5-e826-4002-9c02-954ec16fcef3" },
     "v3/missing-blob": { path: "origin-context-v1/", affects: "7dd9563e-1a3b-4edf-aece-1e50faac13f5" },
     "v3/bad-mac": { path: "records-v3/", affects: "01fc248e-b3ea-4cb3-8733-70df2b4b37f1" },
-    "v2/all-states": { path: "records-v2/" },
-    "v1/monolith": { path: "continuations-v1.json" },
   };
   for (const [fixture, { path, affects }] of Object.entries(damaged)) {
     test(`${fixture}: names the file, what depends on it and what to do`, () =>

@@ -93,10 +93,10 @@ async function run(stateDir: string, asOf: string) {
   await store.close();
   return { started, processed, synthesized: byId(synthesized), delivered: byId(delivered) };
 }
-const NAMES = readdirSync(`${FIXTURES}/v3`)
+const NAMES = ["v1", "v2", "v3"]
+  .flatMap((version) => readdirSync(`${FIXTURES}/${version}`).map((name) => `${version}/${name}`))
   .filter((name) => name.endsWith(".expected.json"))
-  .map((name) => `v3/${name.replace(".expected.json", "")}`)
-  .concat("v2/migrated")
+  .map((name) => name.replace(".expected.json", ""))
   .filter((name) => expectedOf(name).open.ok);
 
 /**

@@ -22,7 +22,9 @@ export interface Expected {
         readonly stats: unknown;
         readonly rollbackGuardPresent: boolean;
         readonly manifestRollbackGuardRequired: boolean;
-        readonly files: { removed: string[] };
+        readonly files: { added: string[]; removed: string[]; changed: string[] };
+        /** Complete records, sorted by id; for the older formats only. */
+        readonly normalizedRecords?: unknown[];
       }
     | { readonly ok: false; readonly error: string };
   readonly afterStartup: Phase;
