@@ -118,6 +118,7 @@ export function createProver(
   };
 
   const consider = (continuationId: string) => {
+    planned.get(continuationId)?.();
     planned.delete(continuationId);
     if (stopped) return;
     waiting.push(continuationId);

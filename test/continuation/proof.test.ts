@@ -69,6 +69,25 @@ describe("absence", () => {
     expect(world.posts.length).toBe(2);
   });
 
+  test("of a later post is not looked for at the time that was planned for an earlier one", async () => {
+    const { world, id } = await unknown();
+    let looks = 0;
+    world.clock.advance(60_000);
+    await world.service.operator.retry(id, { allowUnknown: true });
+    await idle();
+    expect([world.record(id).state, world.posts.length]).toEqual(["delivery_unknown", 2]);
+    world.script.find = async () => {
+      looks += 1;
+      return { kind: "unknown" };
+    };
+    world.clock.advance(GRACE_MS - 1);
+    await idle();
+    expect(looks).toBe(0);
+    world.clock.advance(1);
+    await idle();
+    expect(looks).toBe(1);
+  });
+
   test("that a second look contradicts leaves it unknown", async () => {
     const { world, id } = await unknown();
     let looks = 0;
