@@ -19,7 +19,7 @@ import { type Entry, transactionData } from "./transaction.ts";
  */
 
 /** Carried bytes at which the checkpoint starts in the background; until then a commit rewrites them (DESIGN.md). */
-export const CHECKPOINT_START_BYTES = 256 * KIB;
+export const CHECKPOINT_START_BYTES = 128 * KIB;
 /** Carried bytes at which commits wait for the checkpoint. */
 export const CARRY_MAX_BYTES = 1 * MIB;
 /** How much the transaction file carries; the explorer uses small ones, so that little work makes many checkpoints. */
