@@ -36,7 +36,8 @@ export interface CheckInput {
 /** Providers that a model may name without an entry: the built-in ones, and local servers at their usual address. */
 const NEEDS_NO_ENTRY: readonly string[] = [...BUILT_IN_PROVIDERS, "ollama", "lmstudio"];
 
-type LocalProvider = z.output<typeof BLOCKS.providers>["local"][number];
+type Providers = z.output<typeof BLOCKS.providers>;
+type LocalProvider = Providers["local"][number];
 type Report = (path: readonly PropertyKey[], message: string) => void;
 
 /** Runs every rule on the overlaid file as it was read, before or after the schema refused parts of it. */
@@ -46,13 +47,13 @@ export function crossCheck(input: CheckInput): CrossChecks {
     problems.push({ source: input.sourceOf(path), path: dottedPath(path), message });
   };
   const identity = checkIdentity(input, report);
-  checkModel(input, report);
+  checkModels(input, report);
   const mcp = checkServers(input, report);
   if (!input.secretsOptional) checkDetachedTokens(input, report);
   checkPorts(input, report);
   return {
     problems: [...problems, ...mcp.problems],
-    warnings: [...zoneWarnings(input), ...mcp.warnings],
+    warnings: [...zoneWarnings(input), ...keyWarnings(input), ...mcp.warnings],
     mcpServers: mcp.servers,
     identity,
   };
@@ -69,35 +70,74 @@ function checkIdentity({ raw, cwd }: CheckInput, report: Report): string {
   return "";
 }
 
-function checkModel({ raw, env, secretsOptional }: CheckInput, report: Report): void {
-  const model = fieldOf(BLOCKS.runtime.shape.model, block(raw, "runtime").model);
-  const providers = fieldOf(BLOCKS.providers, raw.providers ?? {});
-  if (model === undefined || providers === undefined) return;
+/** The primary model and the fallbacks, by the same rules. */
+function checkModels(input: CheckInput, report: Report): void {
+  const runtime = block(input.raw, "runtime");
+  const providers = fieldOf(BLOCKS.providers, input.raw.providers ?? {});
+  if (providers === undefined) return;
+  const shape = BLOCKS.runtime.shape;
+  checkModel(fieldOf(shape.model, runtime.model), ["runtime", "model"], providers, input, report);
+  const fallbacks = Array.isArray(runtime.fallbacks) ? runtime.fallbacks : [];
+  for (const [index, fallback] of fallbacks.entries()) {
+    const name = isJsonObject(fallback) ? fieldOf(shape.model, fallback.model) : undefined;
+    checkModel(name, ["runtime", "fallbacks", index, "model"], providers, input, report);
+  }
+}
+
+function checkModel(
+  model: string | undefined,
+  path: readonly PropertyKey[],
+  providers: Providers,
+  { env, secretsOptional }: CheckInput,
+  report: Report,
+): void {
+  if (model === undefined) return;
   const provider = model.slice(0, model.indexOf(":"));
   const name = model.slice(provider.length + 1);
   const local = localProvider(provider, providers.local);
   if (local === "ambiguous") {
-    report(["runtime", "model"], `several providers are of type ${provider}; name one by its id`);
+    report(path, `several providers are of type ${provider}; name one by its id`);
     return;
   }
   if (local === undefined && !NEEDS_NO_ENTRY.includes(provider)) {
     const known = [...NEEDS_NO_ENTRY, ...providers.local.map((candidate) => candidate.id)].join(", ");
-    report(
-      ["runtime", "model"],
-      `there is no provider "${provider}"; known: ${known} (more in providers.local)`,
-    );
+    report(path, `there is no provider "${provider}"; known: ${known} (more in providers.local)`);
     return;
   }
-  if (local?.models !== undefined && !local.models.includes(name)) {
-    report(
-      ["runtime", "model"],
-      `provider "${provider}" lists other models: ${local.models.join(", ") || "none"}`,
-    );
+  const models = local?.models?.map((each) => (typeof each === "string" ? each : each.id));
+  if (models !== undefined && !models.includes(name)) {
+    report(path, `provider "${provider}" lists other models: ${models.join(", ") || "none"}`);
   }
-  const keyEnv = provider === "anthropic" ? providers.anthropic.apiKeyEnv : local?.apiKeyEnv;
+  const keyEnv = hostedKeyEnv(provider, providers) ?? local?.apiKeyEnv;
   if (!secretsOptional && keyEnv !== undefined && secretValue(env, keyEnv) === undefined) {
-    report(["runtime", "model"], `needs an API key: set the environment variable ${keyEnv}`);
+    report(path, `needs an API key: set the environment variable ${keyEnv}`);
   }
+}
+
+function hostedKeyEnv(provider: string, { anthropic, openai, google }: Providers): string | undefined {
+  switch (provider) {
+    case "anthropic":
+      return anthropic.apiKeyEnv;
+    case "openai":
+    case "openai_chat":
+      return openai.apiKeyEnv;
+    case "google":
+      return google.apiKeyEnv;
+    default:
+      return undefined;
+  }
+}
+
+/** A key in the file is used (host-facts.md §1), but whoever reads the file has it. */
+function keyWarnings({ raw }: CheckInput): string[] {
+  const { local } = block(raw, "providers");
+  return (Array.isArray(local) ? local : []).flatMap((provider, index) =>
+    isJsonObject(provider) && provider.apiKey !== undefined
+      ? [
+          `providers.local[${index}].apiKey: a secret stands in the file; name its variable in apiKeyEnv instead`,
+        ]
+      : [],
+  );
 }
 
 /** A provider by its id, else the only one of the type with that name, as `model/resolve.ts` finds it. */

@@ -8,7 +8,7 @@ import { crossCheck, isTimeZone } from "./cross-checks.ts";
 import { type Environment, overlayEnvironment } from "./environment.ts";
 import { JsoncError, parseJsonc } from "./jsonc.ts";
 import { allowedWords, problemsText, type SourceOf, schemaProblems, unknownKey } from "./problems.ts";
-import { BLOCKS, type ConfigFile, configSchema, FOREIGN_BLOCKS } from "./schema.ts";
+import { BLOCKS, type ConfigFile, configSchema, type EFFORTS, FOREIGN_BLOCKS } from "./schema.ts";
 import { type ConfigSecrets, createSecrets } from "./secrets.ts";
 import { CONFIG_FILE_MAX_BYTES, readTextFile } from "./text-file.ts";
 
@@ -38,13 +38,29 @@ export interface ContinuationsConfig {
   readonly detachedServices: readonly { readonly name: string; readonly tokenEnv: string }[];
 }
 
+export type Effort = (typeof EFFORTS)[number];
+
+export interface LocalModel {
+  readonly id: string;
+  /** Size of its context window; absent: nobody told. */
+  readonly contextTokens?: number | undefined;
+  readonly images?: boolean | undefined;
+  readonly documents?: boolean | undefined;
+}
+
 export interface LocalProvider {
   readonly id: string;
   readonly type: "ollama" | "lmstudio" | "openai_compat";
   /** Absent: the usual local address of the type (only openai_compat has none). */
   readonly baseUrl?: string | undefined;
   readonly apiKeyEnv?: string | undefined;
-  readonly models?: readonly string[] | undefined;
+  /** Absent: every model of the server may be named. */
+  readonly models?: readonly LocalModel[] | undefined;
+}
+
+export interface HostedProvider {
+  readonly apiKeyEnv: string;
+  readonly baseUrl?: string | undefined;
 }
 
 export interface LoadedConfig {
@@ -54,6 +70,23 @@ export interface LoadedConfig {
   readonly runtime: {
     /** `<provider>:<model>`. */
     readonly model: string;
+    /** Asked in order when the model fails. */
+    readonly fallbacks: readonly {
+      readonly model: string;
+      readonly effort?: Effort | undefined;
+      /** Calls for one request. */
+      readonly attempts: number;
+    }[];
+    readonly retry: {
+      readonly primaryAttempts: number;
+      readonly backoffMs: number;
+      readonly maxBackoffMs: number;
+    };
+    /** Absent: the provider's default. */
+    readonly effort?: Effort | undefined;
+    /** A model call without a sign of life for so long has failed. */
+    readonly modelCallTimeoutMs: number;
+    readonly modelCallMaxTotalTimeoutMs: number;
     /** Model calls in one turn, at least 1. */
     readonly maxTurns: number;
     readonly workspace: string;
@@ -78,7 +111,9 @@ export interface LoadedConfig {
   readonly mcpServers: ReadonlyMap<string, McpServerSpec>;
   readonly providers: {
     readonly local: readonly LocalProvider[];
-    readonly anthropic: { readonly apiKeyEnv: string; readonly baseUrl?: string | undefined };
+    readonly anthropic: HostedProvider;
+    readonly openai: HostedProvider & { readonly api: "responses" | "chat" };
+    readonly google: HostedProvider;
   };
   /** Undefined when the service is off: no block and no selected server, or `enabled: false`. */
   readonly continuations: ContinuationsConfig | undefined;
@@ -143,10 +178,8 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
   const continuations = activeContinuations(parsed.data, cwd);
   const workspace = resolve(cwd, blocks.runtime.workspace);
   const zone = blocks.runtime.session.rolloverTimezone;
-  const apiKeyNames = [
-    blocks.providers.anthropic.apiKeyEnv,
-    ...blocks.providers.local.flatMap((local) => local.apiKeyEnv ?? []),
-  ];
+  const { anthropic, openai, google, local } = blocks.providers;
+  const apiKeyNames = [anthropic.apiKeyEnv, openai.apiKeyEnv, google.apiKeyEnv];
   return deepFreeze({
     ...blocks,
     configPath,
@@ -167,12 +200,14 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
       continuationServers: continuations === undefined ? [] : [...new Set(blocks.tools.continuationServers)],
     },
     mcpServers: checked.mcpServers,
+    providers: { anthropic, openai, google, local: local.map(withoutSecret) },
     continuations,
     continuationsDisabled: declared?.enabled === false,
     host: { stateDir: resolve(cwd, blocks.host.stateDir) },
     secrets: createSecrets(
       options.env,
       apiKeyNames,
+      local,
       continuations === undefined ? [] : (declared?.detachedServices ?? []),
     ),
     warnings: [...warnings, ...checked.warnings],
@@ -218,6 +253,13 @@ function splitBlocks(file: JsonObject, configPath: string) {
     }
   }
   return { ours, warnings, problems };
+}
+
+type LocalBlock = ConfigFile["providers"]["local"][number];
+
+function withoutSecret({ apiKey: _, models, ...local }: LocalBlock): LocalProvider {
+  if (models === undefined) return local;
+  return { ...local, models: models.map((model) => (typeof model === "string" ? { id: model } : model)) };
 }
 
 /** The service is on when the block is there or a server is selected; `enabled: false` turns all of it off. */

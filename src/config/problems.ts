@@ -57,6 +57,7 @@ interface SchemaNode {
   readonly items?: SchemaNode;
   readonly propertyNames?: SchemaNode;
   readonly additionalProperties?: SchemaNode | boolean;
+  readonly anyOf?: readonly SchemaNode[];
 }
 
 /** What a schema allows, in words, read from its JSON Schema so that it can't differ from what is checked. */
@@ -73,15 +74,20 @@ export function allowedWords(schema: z.ZodType): AllowedWords {
     for (const part of path) {
       const rest: SchemaNode | boolean | undefined = node?.additionalProperties;
       if (typeof part === "number") node = node?.items;
-      else node = node?.properties?.[String(part)] ?? (typeof rest === "object" ? rest : undefined);
+      else node = propertiesOf(node)?.[String(part)] ?? (typeof rest === "object" ? rest : undefined);
     }
     return node;
   };
   return {
     at: (path) => describe(nodeAt(path)),
     keyName: (path) => describe(nodeAt(path)?.propertyNames),
-    keysAt: (path) => Object.keys(nodeAt(path)?.properties ?? {}),
+    keysAt: (path) => Object.keys(propertiesOf(nodeAt(path)) ?? {}),
   };
+}
+
+/** The members of an object, also where the object is one of several shapes. */
+function propertiesOf(node: SchemaNode | undefined): SchemaNode["properties"] {
+  return node?.properties ?? node?.anyOf?.find((shape) => shape.properties !== undefined)?.properties;
 }
 
 function describe(node: SchemaNode | undefined): string {

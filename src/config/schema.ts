@@ -6,6 +6,13 @@ import {
   FIELD_MAX_CHARS,
   limitsSchema,
   MINUTE_MS,
+  MODEL_BACKOFF_MS,
+  MODEL_CALL_MAX_TOTAL_TIMEOUT_MS,
+  MODEL_CALL_TIMEOUT_MS,
+  MODEL_MAX_ATTEMPTS,
+  MODEL_MAX_BACKOFF_MS,
+  MODEL_MAX_FALLBACKS,
+  MODEL_PRIMARY_ATTEMPTS,
   retentionSchema,
   SECOND_MS,
 } from "../core/limits.ts";
@@ -21,10 +28,14 @@ import { isTerminalName } from "../core/terminal.ts";
 
 export const DEFAULT_CONTINUATION_PORT = 4319;
 export const DEFAULT_TERMINAL_PORT = 4320;
+/** As the providers' own documentation names them. */
 export const DEFAULT_ANTHROPIC_KEY_ENV = "ANTHROPIC_API_KEY";
+export const DEFAULT_OPENAI_KEY_ENV = "OPENAI_API_KEY";
+export const DEFAULT_GOOGLE_KEY_ENV = "GEMINI_API_KEY";
 export const LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "::1"] as const;
 /** Providers that are part of the binary; a local one may not take these names. */
-export const BUILT_IN_PROVIDERS = ["demo", "anthropic"] as const;
+export const BUILT_IN_PROVIDERS = ["demo", "anthropic", "openai", "openai_chat", "google"] as const;
+export const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"] as const;
 /** The first two have a usual address, so they need no entry; all three may be named by type when it is unambiguous. */
 export const LOCAL_PROVIDER_TYPES = ["ollama", "lmstudio", "openai_compat"] as const;
 
@@ -33,6 +44,9 @@ const PATH_MAX_CHARS = 4096;
 const MAX_STEPS_LIMIT = 1000;
 const MAX_RUNS_LIMIT = 256;
 const DEFAULT_RUNS = 4;
+const MIN_CONTEXT_TOKENS = 1_024;
+const MAX_CONTEXT_TOKENS = 100_000_000;
+const API_KEY_MAX_CHARS = 4096;
 
 const path = z.string().min(1).max(PATH_MAX_CHARS).describe("a path");
 const host = z.enum(LOOPBACK_HOSTS);
@@ -64,6 +78,22 @@ const httpUrl = z
   .refine((value) => !URL.canParse(value) || new URL(value).username === "", "must not carry credentials")
   .describe("an http or https URL without credentials");
 
+const attempts = z.int().min(1).max(MODEL_MAX_ATTEMPTS);
+const modelName = z
+  .string()
+  .regex(/^[A-Za-z0-9][A-Za-z0-9_-]*:\P{Cc}+$/u)
+  .describe("<provider>:<model>, such as demo:assistant or anthropic:claude-sonnet-4-5");
+const localModelName = printable(FIELD_MAX_CHARS, "a model name");
+const localModel = z.union([
+  localModelName,
+  z.strictObject({
+    id: localModelName,
+    contextTokens: z.int().min(MIN_CONTEXT_TOKENS).max(MAX_CONTEXT_TOKENS).optional(),
+    images: z.boolean().optional(),
+    documents: z.boolean().optional(),
+  }),
+]);
+
 const localProvider = z
   .strictObject({
     id: z
@@ -73,13 +103,20 @@ const localProvider = z
         (id) => !(BUILT_IN_PROVIDERS as readonly string[]).includes(id),
         "is the name of a built-in provider",
       )
-      .describe("a provider name of letters, digits, _ and -, other than demo and anthropic"),
+      .describe(`a provider name of letters, digits, _ and -, other than ${BUILT_IN_PROVIDERS.join(", ")}`),
     type: z.enum(LOCAL_PROVIDER_TYPES),
     baseUrl: httpUrl.optional(),
     apiKeyEnv: envName.optional(),
-    models: z.array(printable(FIELD_MAX_CHARS, "a model name")).optional(),
+    /** Advised against: it is used, with a warning. */
+    apiKey: z.string().trim().min(1).max(API_KEY_MAX_CHARS).optional().describe("a secret; better apiKeyEnv"),
+    models: z
+      .array(localModel.describe("a model name, or {id, contextTokens?, images?, documents?}"))
+      .optional(),
   })
   .superRefine((local, context) => {
+    if (local.apiKey !== undefined && local.apiKeyEnv !== undefined) {
+      context.addIssue({ code: "custom", path: ["apiKey"], message: "stands beside apiKeyEnv; keep that" });
+    }
     if (local.type !== "openai_compat" || local.baseUrl !== undefined) return;
     context.addIssue({ code: "custom", path: ["baseUrl"], message: "is required for type openai_compat" });
   }, BESIDE_OTHER_PROBLEMS);
@@ -119,10 +156,27 @@ export const BLOCKS = {
   $schema: z.string().optional(),
   agent: z.strictObject({ name: printable(80, "a name").optional() }).prefault({}),
   runtime: z.strictObject({
-    model: z
-      .string()
-      .regex(/^[A-Za-z0-9][A-Za-z0-9_-]*:\P{Cc}+$/u)
-      .describe("<provider>:<model>, such as demo:assistant or anthropic:claude-sonnet-4-5"),
+    model: modelName,
+    fallbacks: z
+      .array(
+        z.strictObject({
+          model: modelName,
+          effort: z.enum(EFFORTS).optional(),
+          attempts: attempts.default(1),
+        }),
+      )
+      .max(MODEL_MAX_FALLBACKS)
+      .default([]),
+    retry: z
+      .strictObject({
+        primaryAttempts: attempts.default(MODEL_PRIMARY_ATTEMPTS),
+        backoffMs: duration.default(MODEL_BACKOFF_MS),
+        maxBackoffMs: duration.default(MODEL_MAX_BACKOFF_MS),
+      })
+      .prefault({}),
+    effort: z.enum(EFFORTS).optional(),
+    modelCallTimeoutMs: duration.default(MODEL_CALL_TIMEOUT_MS),
+    modelCallMaxTotalTimeoutMs: duration.default(MODEL_CALL_MAX_TOTAL_TIMEOUT_MS),
     maxTurns: z
       .int()
       .min(0)
@@ -156,6 +210,19 @@ export const BLOCKS = {
       anthropic: z
         .strictObject({
           apiKeyEnv: envName.default(DEFAULT_ANTHROPIC_KEY_ENV),
+          baseUrl: httpUrl.optional(),
+        })
+        .prefault({}),
+      openai: z
+        .strictObject({
+          apiKeyEnv: envName.default(DEFAULT_OPENAI_KEY_ENV),
+          baseUrl: httpUrl.optional(),
+          api: z.enum(["responses", "chat"]).default("responses"),
+        })
+        .prefault({}),
+      google: z
+        .strictObject({
+          apiKeyEnv: envName.default(DEFAULT_GOOGLE_KEY_ENV),
           baseUrl: httpUrl.optional(),
         })
         .prefault({}),

@@ -4,6 +4,8 @@ import type { Environment } from "./environment.ts";
 export interface ConfigSecrets {
   /** Value of the variable that a provider's `apiKeyEnv` names; undefined when it is not set. */
   apiKey(apiKeyEnv: string): string | undefined;
+  /** Key of a local provider: from its variable, or from the file where it stands there against advice. */
+  localApiKey(providerId: string): string | undefined;
   /** Bearer of a detached service, trimmed; undefined for a name that is not configured. */
   detachedToken(serviceName: string): string | undefined;
 }
@@ -13,12 +15,24 @@ export const DETACHED_TOKEN_MIN_CHARS = 16;
 export function createSecrets(
   env: Environment,
   apiKeyNames: readonly string[],
+  locals: readonly {
+    readonly id: string;
+    readonly apiKeyEnv?: string | undefined;
+    readonly apiKey?: string | undefined;
+  }[],
   detachedServices: readonly { readonly name: string; readonly tokenEnv: string }[],
 ): ConfigSecrets {
   const keys = new Map(apiKeyNames.map((name) => [name, secretValue(env, name)]));
+  const localKeys = new Map(
+    locals.map(({ id, apiKeyEnv, apiKey }) => [
+      id,
+      apiKeyEnv === undefined ? apiKey : secretValue(env, apiKeyEnv),
+    ]),
+  );
   const tokens = new Map(detachedServices.map(({ name, tokenEnv }) => [name, secretValue(env, tokenEnv)]));
   return {
     apiKey: (name) => keys.get(name),
+    localApiKey: (id) => localKeys.get(id),
     detachedToken: (name) => tokens.get(name),
   };
 }

@@ -35,6 +35,7 @@ export const ERROR_TABLE = {
   invalid_deliveryId: row(400),
   invalid_state: row(400),
   invalid_text: row(400),
+  invalid_attachment: row(400),
   invalid_requestId: row(400),
   invalid_conversationId: row(400),
   invalid_deadline: row(400),
@@ -193,6 +194,16 @@ export class TurnError extends AppError {
 }
 export class ModelError extends AppError {
   override readonly name = "ModelError";
+  /** The model certainly did not run for this call: no connection came about, or the provider refused the request. */
+  readonly notRun: boolean;
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options?: { cause?: unknown; retryAfterMs?: number; notRun?: boolean },
+  ) {
+    super(code, message, options);
+    this.notRun = options?.notRun ?? false;
+  }
 }
 export class McpError extends AppError {
   override readonly name = "McpError";

@@ -66,6 +66,24 @@ export const DEFAULT_MAX_STEPS = 50;
 export const DEFAULT_MAX_CONCURRENT_RUNS = 4;
 export const TOOL_RESULT_MAX_CHARS = 12_000;
 
+// Attachments of a turn; ours. Providers take 5 to 20 MB an image and some 30 MB a request.
+export const ATTACHMENTS_MAX = 8;
+export const ATTACHMENT_MAX_BYTES = 8 * MIB;
+export const ATTACHMENTS_TOTAL_MAX_BYTES = 20 * MIB;
+export const ATTACHMENT_NAME_MAX_CHARS = 128;
+
+// Model calls; ours, but for the retry defaults (host-facts.md §1)
+/** A provider that sends nothing for so long has failed; reasoning models may be silent for minutes. */
+export const MODEL_CALL_TIMEOUT_MS = 5 * MINUTE_MS;
+export const MODEL_CALL_MAX_TOTAL_TIMEOUT_MS = 30 * MINUTE_MS;
+/** Text, reasoning and tool arguments of one answer; a stream that passes it is broken off. */
+export const MODEL_ANSWER_MAX_CHARS = 1_000_000;
+export const MODEL_PRIMARY_ATTEMPTS = 2;
+export const MODEL_BACKOFF_MS = 1 * SECOND_MS;
+export const MODEL_MAX_BACKOFF_MS = 15 * SECOND_MS;
+export const MODEL_MAX_ATTEMPTS = 10;
+export const MODEL_MAX_FALLBACKS = 10;
+
 const positive = (max: number, fallback: number) => z.int().min(1).max(max).default(fallback);
 const nonNegative = (fallback: number) => z.int().min(0).max(Number.MAX_SAFE_INTEGER).default(fallback);
 

@@ -1,29 +1,77 @@
 import type { LoadedConfig } from "../config/load.ts";
 import type { Model } from "../core/ports/model.ts";
-import type { Logger } from "../core/ports/platform.ts";
-import { createModel, type ModelProvider } from "../model/create.ts";
+import type { Clock, Logger } from "../core/ports/platform.ts";
+import { createModel, type ModelFacts, type ModelProvider } from "../model/create.ts";
 
-/** The configured model. Throws `ModelError` `model_unconfigured` when its provider or key is missing. */
-export function configuredModel(config: LoadedConfig, logger: Logger): Model {
-  const keyOf = (name: string | undefined) => (name === undefined ? undefined : config.secrets.apiKey(name));
-  const { anthropic, local } = config.providers;
-  const providers: ModelProvider[] = [
-    provider("anthropic", "anthropic", anthropic.baseUrl, keyOf(anthropic.apiKeyEnv)),
-    ...local.map((each) => provider(each.id, each.type, each.baseUrl, keyOf(each.apiKeyEnv))),
-  ];
-  return createModel({ name: config.runtime.model, providers, logger });
+/**
+ * The configured model with its retries and fallbacks. Throws `ModelError` `model_unconfigured` when a provider or a
+ * key is missing.
+ */
+export function configuredModel(config: LoadedConfig, deps: { clock: Clock; logger: Logger }): Model {
+  const { model, effort, fallbacks, retry } = config.runtime;
+  return createModel({
+    ...modelBasis(config),
+    ...deps,
+    ...choice(model, effort, retry.primaryAttempts),
+    fallbacks: fallbacks.map((each) => choice(each.model, each.effort, each.attempts)),
+    backoff: { backoffMs: retry.backoffMs, maxBackoffMs: retry.maxBackoffMs },
+  });
 }
 
-function provider(
-  id: string,
-  type: ModelProvider["type"],
-  baseUrl: string | undefined,
-  apiKey: string | undefined,
-): ModelProvider {
+/** One model by its name with the configured providers, asked once: no retry and no fallback hides what it does. */
+export function singleModel(
+  config: LoadedConfig,
+  name: string,
+  deps: { clock: Clock; logger: Logger },
+): Model {
+  const { model, effort, fallbacks } = config.runtime;
+  const own = name === model ? effort : fallbacks.find((each) => each.model === name)?.effort;
+  return createModel({ ...modelBasis(config), ...deps, ...choice(name, own, 1) });
+}
+
+function choice(name: string, effort: LoadedConfig["runtime"]["effort"], attempts: number) {
+  return { name, attempts, ...(effort === undefined ? {} : { effort }) };
+}
+
+function modelBasis({ runtime, providers, secrets }: LoadedConfig) {
+  const { anthropic, openai, google, local } = providers;
+  const entries: ModelProvider[] = [
+    { id: "anthropic", type: "anthropic", ...given(anthropic.baseUrl, secrets.apiKey(anthropic.apiKeyEnv)) },
+    {
+      id: "openai",
+      type: "openai",
+      api: openai.api,
+      ...given(openai.baseUrl, secrets.apiKey(openai.apiKeyEnv)),
+    },
+    { id: "google", type: "google", ...given(google.baseUrl, secrets.apiKey(google.apiKeyEnv)) },
+    ...local.map(({ id, type, baseUrl, models = [] }) => ({
+      id,
+      type,
+      models: models.map(factsOf),
+      ...given(baseUrl, secrets.localApiKey(id)),
+    })),
+  ];
+  const limits = {
+    inactivityMs: runtime.modelCallTimeoutMs,
+    totalMs: runtime.modelCallMaxTotalTimeoutMs,
+  };
+  return { providers: entries, limits };
+}
+
+function given(baseUrl: string | undefined, apiKey: string | undefined) {
   return {
-    id,
-    type,
     ...(baseUrl === undefined ? {} : { baseUrl }),
     ...(apiKey === undefined ? {} : { apiKey }),
+  };
+}
+
+type Local = NonNullable<LoadedConfig["providers"]["local"][number]["models"]>[number];
+
+function factsOf({ id, contextTokens, images, documents }: Local): ModelFacts {
+  return {
+    id,
+    ...(contextTokens === undefined ? {} : { contextTokens }),
+    ...(images === undefined ? {} : { images }),
+    ...(documents === undefined ? {} : { documents }),
   };
 }

@@ -95,7 +95,7 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
     const { identity } = config.context;
     const systemPrompt = name === undefined ? identity : `${identity}\n\nYour name is ${name}.`;
     sweepRunFolders(config);
-    const model = configuredModel(config, logger);
+    const model = configuredModel(config, { clock, logger });
     const tools = started(
       "mcp clients",
       createToolHost(

@@ -2,6 +2,7 @@ import { ModelError } from "../core/errors.ts";
 import { isJsonObject, type JsonObject, type JsonValue } from "../core/json.ts";
 import type { Model, ModelMessage, ModelRequest, ModelResult, ToolDefinition } from "../core/ports/model.ts";
 import { findJson, findJsonObject } from "./find-json.ts";
+import { checkInputs, inputsOf } from "./inputs.ts";
 
 /**
  * The built-in `demo:<anything>` model: no network, no key, no randomness. The same request gives the same answer.
@@ -18,6 +19,7 @@ export function createDemoModel(name: string): Model {
   return {
     name,
     async call(request) {
+      checkInputs(request, inputsOf({ kind: "demo" }), name);
       const answer = decide(request);
       for (const delta of deltas(answer.text)) {
         // A turn of the event loop between pieces, so that an abort can arrive.

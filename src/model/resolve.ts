@@ -4,30 +4,64 @@ import { ModelError } from "../core/errors.ts";
 export const OLLAMA_BASE_URL = "http://127.0.0.1:11434/v1";
 export const LMSTUDIO_BASE_URL = "http://127.0.0.1:1234/v1";
 
+/** Providers with an API of their own. */
+export type HostedProviderType = "anthropic" | "openai" | "google";
+
+/** What a provider's configuration tells about one of its models. */
+export interface ModelFacts {
+  readonly id: string;
+  /** Size of the context window in tokens. */
+  readonly contextTokens?: number;
+  readonly images?: boolean;
+  readonly documents?: boolean;
+}
+
 /** A provider as configured. Keys are already resolved from their environment variables. */
 export interface ModelProvider {
   /** The `<provider>` of `<provider>:<model>`. */
   readonly id: string;
-  readonly type: "anthropic" | "ollama" | "lmstudio" | "openai_compat";
+  readonly type: HostedProviderType | "ollama" | "lmstudio" | "openai_compat";
   /** Required for openai_compat. For ollama and lmstudio, a URL without a path gets `/v1`. */
   readonly baseUrl?: string;
   readonly apiKey?: string;
+  /** Only for openai: which of its two interfaces `openai:<model>` means. Default: responses. */
+  readonly api?: "responses" | "chat";
+  readonly models?: readonly ModelFacts[];
 }
 
 export type ResolvedModel =
   | { readonly kind: "demo" }
-  | { readonly kind: "anthropic"; readonly model: string; readonly apiKey: string; readonly baseUrl?: string }
+  | {
+      readonly kind: "anthropic" | "openai_responses" | "openai_chat" | "google";
+      readonly model: string;
+      readonly apiKey: string;
+      readonly baseUrl: string;
+    }
   | {
       readonly kind: "openai_compat";
       readonly provider: string;
       readonly model: string;
       readonly baseUrl: string;
       readonly apiKey?: string;
+      readonly facts?: ModelFacts;
     };
 
 /**
- * What `<provider>:<model>` means: a configured provider's id first, then the built-in names `anthropic`, `ollama`,
- * `lmstudio`, `openai_compat` (the only configured provider of that type) and `demo`. The model part may hold colons.
+ * Where each hosted provider is and which key it needs. The address is always given to the library, so that a
+ * variable of the environment (ANTHROPIC_BASE_URL, OPENAI_BASE_URL) can't redirect the key.
+ */
+const HOSTED = {
+  anthropic: { baseUrl: "https://api.anthropic.com/v1", keyEnv: "ANTHROPIC_API_KEY" },
+  openai: { baseUrl: "https://api.openai.com/v1", keyEnv: "OPENAI_API_KEY" },
+  google: { baseUrl: "https://generativelanguage.googleapis.com/v1beta", keyEnv: "GEMINI_API_KEY" },
+} as const satisfies Record<HostedProviderType, { baseUrl: string; keyEnv: string }>;
+
+const BUILT_IN = ["anthropic", "openai", "openai_chat", "google", "ollama", "lmstudio", "demo"] as const;
+
+/**
+ * What `<provider>:<model>` means: a configured provider's id first, then the built-in names `anthropic`, `openai`
+ * (responses), `openai_chat` (chat completions with the same key), `google`, `ollama`, `lmstudio`, `openai_compat`
+ * (the only configured provider of that type) and `demo`. The model part may hold colons.
  *
  * @throws ModelError `model_unconfigured` naming what is missing.
  */
@@ -40,38 +74,46 @@ export function resolveModel(name: string, providers: readonly ModelProvider[]):
 
   const provider = providers.find((candidate) => candidate.id === id) ?? builtIn(id, providers);
   if (provider === undefined) {
-    const known = [
-      ...new Set([...providers.map((each) => each.id), "anthropic", "ollama", "lmstudio", "demo"]),
-    ];
+    const known = [...new Set([...providers.map((each) => each.id), ...BUILT_IN])];
     throw unconfigured(`model "${name}": no provider "${id}" is configured (known: ${known.join(", ")})`);
   }
-  if (provider.type === "anthropic") {
-    if (provider.apiKey === undefined || provider.apiKey === "") {
+  const { type, apiKey } = provider;
+  if (type === "anthropic" || type === "openai" || type === "google") {
+    const { baseUrl, keyEnv } = HOSTED[type];
+    if (apiKey === undefined || apiKey === "") {
       throw unconfigured(
-        `model "${name}" needs an API key: set the environment variable that providers.anthropic.apiKeyEnv names (ANTHROPIC_API_KEY unless configured)`,
+        `model "${name}" needs an API key: set the environment variable that providers.${type}.apiKeyEnv names (${keyEnv} unless configured)`,
       );
     }
-    return {
-      kind: "anthropic",
-      model,
-      apiKey: provider.apiKey,
-      ...(provider.baseUrl === undefined ? {} : { baseUrl: trimSlashes(provider.baseUrl) }),
-    };
+    const chat = id === "openai_chat" || provider.api === "chat";
+    const kind = type !== "openai" ? type : chat ? "openai_chat" : "openai_responses";
+    return { kind, model, apiKey, baseUrl: trimSlashes(provider.baseUrl ?? baseUrl) };
   }
+  const facts = provider.models?.find((each) => each.id === model);
   return {
     kind: "openai_compat",
     provider: id,
     model,
     baseUrl: baseUrlOf(provider, name),
-    ...(provider.apiKey === undefined || provider.apiKey === "" ? {} : { apiKey: provider.apiKey }),
+    ...(apiKey === undefined || apiKey === "" ? {} : { apiKey }),
+    ...(facts === undefined ? {} : { facts }),
   };
 }
 
 function builtIn(id: string, providers: readonly ModelProvider[]): ModelProvider | undefined {
-  if (id === "anthropic" || id === "ollama" || id === "lmstudio") {
-    return providers.find((candidate) => candidate.type === id) ?? { id, type: id };
+  const type = id === "openai_chat" ? "openai" : id;
+  switch (type) {
+    case "anthropic":
+    case "openai":
+    case "google":
+    case "ollama":
+    case "lmstudio":
+      return providers.find((candidate) => candidate.type === type) ?? { id, type };
+    case "openai_compat":
+      break;
+    default:
+      return undefined;
   }
-  if (id !== "openai_compat") return undefined;
   const candidates = providers.filter((candidate) => candidate.type === "openai_compat");
   if (candidates.length > 1) {
     const ids = candidates.map((candidate) => candidate.id).join(", ");
@@ -96,5 +138,5 @@ function trimSlashes(url: string): string {
 }
 
 function unconfigured(message: string): ModelError {
-  return new ModelError("model_unconfigured", message);
+  return new ModelError("model_unconfigured", message, { notRun: true });
 }

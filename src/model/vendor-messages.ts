@@ -1,28 +1,36 @@
-import type { ModelMessage as VendorMessage } from "ai";
+import type { AssistantModelMessage, UserModelMessage, ModelMessage as VendorMessage } from "ai";
 import { isJsonObject, type JsonValue } from "../core/json.ts";
-import type { ModelMessage } from "../core/ports/model.ts";
+import type { Attachment, ModelMessage, ReplyPart } from "../core/ports/model.ts";
+import { isTextDocument } from "./inputs.ts";
+
+type AssistantMessage = Extract<ModelMessage, { role: "assistant" }>;
+type AssistantPart = Exclude<AssistantModelMessage["content"], string>[number];
+type UserPart = Exclude<UserModelMessage["content"], string>[number];
 
 /**
- * Our messages in the vendor library's shape. An assistant message without text and calls is left out (providers
- * refuse empty content). Arguments that were not a JSON object go back as `{"input": <what the model sent>}`,
- * because providers accept only objects there.
+ * Our messages in the vendor library's shape, for the model of this name. What that model said in this turn goes back
+ * part by part with the vendor's own data; what another model said goes as text and calls, because reasoning and its
+ * signatures are valid only where they were made. An assistant message without text and calls is left out (providers
+ * refuse empty content). Arguments that were not a JSON object go back as `{"input": <what the model sent>}`, because
+ * providers accept only objects there.
  */
-export function vendorMessages(messages: readonly ModelMessage[]): VendorMessage[] {
+export function vendorMessages(messages: readonly ModelMessage[], model: string): VendorMessage[] {
   const out: VendorMessage[] = [];
   for (const message of messages) {
     switch (message.role) {
-      case "user":
-        out.push({ role: "user", content: message.content });
+      case "user": {
+        const attached = message.attachments ?? [];
+        const content: UserModelMessage["content"] =
+          attached.length === 0
+            ? message.content
+            : [...attached.map(attachmentPart), { type: "text", text: message.content }];
+        out.push({ role: "user", content });
         break;
+      }
       case "assistant": {
-        const calls = (message.toolCalls ?? []).map((call) => ({
-          type: "tool-call" as const,
-          toolCallId: call.callId,
-          toolName: call.name,
-          input: objectInput(call.input),
-        }));
-        const text = message.content === "" ? [] : [{ type: "text" as const, text: message.content }];
-        if (calls.length + text.length > 0) out.push({ role: "assistant", content: [...text, ...calls] });
+        const parts = message.reply?.model === model ? message.reply.parts : plainParts(message);
+        const content = parts.flatMap((part) => assistantPart(part, message));
+        if (content.length > 0) out.push({ role: "assistant", content });
         break;
       }
       case "tool":
@@ -41,6 +49,40 @@ export function vendorMessages(messages: readonly ModelMessage[]): VendorMessage
     }
   }
   return out;
+}
+
+function plainParts({ content, toolCalls = [] }: AssistantMessage): ReplyPart[] {
+  return [
+    ...(content === "" ? [] : [{ type: "text" as const, text: content }]),
+    ...toolCalls.map((_, index) => ({ type: "tool_call" as const, index })),
+  ];
+}
+
+function assistantPart(part: ReplyPart, { toolCalls = [] }: AssistantMessage): AssistantPart[] {
+  // The vendor's data is JSON by what it was parsed from; the library's own type for it is a looser record.
+  const own =
+    part.vendor === undefined
+      ? {}
+      : { providerOptions: part.vendor as NonNullable<AssistantModelMessage["providerOptions"]> };
+  switch (part.type) {
+    case "text":
+    case "reasoning":
+      return [{ type: part.type, text: part.text, ...own }];
+    case "tool_call": {
+      const call = toolCalls[part.index];
+      if (call === undefined) return [];
+      const { callId, name, input } = call;
+      return [{ type: "tool-call", toolCallId: callId, toolName: name, input: objectInput(input), ...own }];
+    }
+  }
+}
+
+function attachmentPart(attachment: Attachment): UserPart {
+  const { mediaType, name, data } = attachment;
+  if (isTextDocument(attachment)) {
+    return { type: "text", text: `[document ${name}]\n${new TextDecoder().decode(data)}` };
+  }
+  return { type: "file", mediaType, filename: name, data };
 }
 
 function objectInput(input: JsonValue): JsonValue {

@@ -1,156 +1,133 @@
-import type { LanguageModel } from "ai";
-import { ModelError } from "../core/errors.ts";
-import type { JsonValue } from "../core/json.ts";
 import { isLoopbackUrl } from "../core/mcp-servers.ts";
-import type { Model, ModelRequest, ModelResult, StopReason, ToolCall } from "../core/ports/model.ts";
-import type { Logger } from "../core/ports/platform.ts";
-import type { ResolvedModel } from "./resolve.ts";
-import { toModelError } from "./vendor-errors.ts";
+import type { Model, ModelRequest, ModelResult } from "../core/ports/model.ts";
+import type { Clock, Logger } from "../core/ports/platform.ts";
+import { type CallLimits, type CallWatch, watchCall } from "./call-watch.ts";
+import { type FittedInput, fitToWindow } from "./context-window.ts";
+import { modelFailure, toModelError } from "./failures.ts";
+import { checkInputs, inputsOf } from "./inputs.ts";
+import {
+  type Effort,
+  type FetchLike,
+  loadVendorModel,
+  type VendorLanguageModel,
+  type VendorResolved,
+  vendorEffort,
+  vendorOptions,
+} from "./vendor-load.ts";
 import { vendorMessages } from "./vendor-messages.ts";
+import { readAnswer } from "./vendor-stream.ts";
 
 /**
- * Owns: one call of a real provider through the `ai` library. Does not own: retries (the caller decides, and may
- * have streamed text to a person already), running tools, history.
+ * Owns: one call of a real provider through the `ai` library. Does not own: retries and other models (`fallbacks.ts`),
+ * running tools, history.
  *
- * I1. Exactly one HTTP request per call.
- * I2. A result is returned only when the provider itself said that it finished; a stream that just ends is an error.
- * I3. Tool arguments that are not valid JSON come back as the string that the model wrote, so that the tool host
- *     can report them and the model can correct itself.
+ * I1. One HTTP request per call (Google's API may ask for a second that goes on with the same answer), and it ends with
+ *     the call, however that ends.
+ * I2. What the model can't take (an image, a request beyond its window) is refused before anything is sent.
  */
-
-export type FetchLike = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
 
 export interface VendorModelOptions {
   readonly name: string;
-  readonly resolved: Exclude<ResolvedModel, { kind: "demo" }>;
+  readonly resolved: VendorResolved;
+  readonly effort: Effort | undefined;
+  readonly limits: CallLimits;
   readonly fetch: FetchLike;
+  readonly clock: Clock;
   readonly logger: Logger;
 }
 
-type VendorLanguageModel = Exclude<LanguageModel, string>;
-
-/** A model behind Anthropic's API or an OpenAI-compatible one. The libraries are loaded by the first call. */
-export function createVendorModel({ name, resolved, fetch: send, logger }: VendorModelOptions): Model {
+/** A model behind a provider's API. The libraries are loaded by the first call. */
+export function createVendorModel(options: VendorModelOptions): Model {
+  const { name, resolved, effort, clock, logger } = options;
+  const inputs = inputsOf(resolved);
   return {
     name,
     async call(request) {
-      const exchange = { answered: false };
-      const observed: FetchLike = async (input, init) => {
-        const url = input instanceof Request ? input.url : String(input);
-        // A local server is reached directly: a proxy from the environment would neither find it nor may see it.
-        const direct = isLoopbackUrl(url) ? { proxy: false as const } : {};
-        const response = await send(input, { ...init, ...direct });
-        exchange.answered = true;
-        return response;
-      };
+      checkInputs(request, inputs, name);
+      const fitted = fitToWindow(request, inputs.contextTokens, name);
+      const watch = watchCall(clock, options.limits, request.signal, name);
+      const exchange: { status: number | undefined } = { status: undefined };
       try {
-        const result = await stream(await loadModel(resolved, observed), request, name);
+        const send = observed(options.fetch, watch, (status) => {
+          // A request that was accepted once stays accepted, whatever follows.
+          if ((exchange.status ?? 400) >= 400) exchange.status = status;
+        });
+        const vendorModel = await loadVendorModel(resolved, send);
+        const result = await stream(vendorModel, request, fitted, watch.signal);
         logger.debug("model call finished", {
           model: name,
           stopReason: result.stopReason,
           inputTokens: result.inputTokens,
           outputTokens: result.outputTokens,
+          leftOut: request.messages.length - fitted.messages.length,
         });
         return result;
       } catch (error) {
-        if (request.signal.aborted) throw aborted(name);
-        throw toModelError(error, name, exchange);
+        if (request.signal.aborted) throw modelFailure("aborted", name);
+        throw watch.expired() ?? toModelError(error, name, { ...exchange, nowMs: clock.now() });
+      } finally {
+        watch.end();
       }
     },
   };
-}
 
-async function loadModel(
-  resolved: VendorModelOptions["resolved"],
-  send: FetchLike,
-): Promise<VendorLanguageModel> {
-  // Bun's fetch type has a `preconnect` member that the libraries never call.
-  const fetchFunction = Object.assign(send, { preconnect: fetch.preconnect });
-  if (resolved.kind === "anthropic") {
-    const { createAnthropic } = await import("@ai-sdk/anthropic");
-    const provider = createAnthropic({
-      apiKey: resolved.apiKey,
-      // Always given, so that an ANTHROPIC_BASE_URL of the environment can't redirect the key.
-      baseURL: resolved.baseUrl ?? "https://api.anthropic.com/v1",
-      fetch: fetchFunction,
+  async function stream(
+    model: VendorLanguageModel,
+    request: ModelRequest,
+    fitted: FittedInput,
+    signal: AbortSignal,
+  ): Promise<ModelResult> {
+    const { jsonSchema, streamText, tool } = await import("ai");
+    // The library prints warnings to the console unless this is false; we print through our logger only.
+    Object.assign(globalThis, { AI_SDK_LOG_WARNINGS: false });
+    signal.throwIfAborted();
+    const tools = Object.fromEntries(
+      request.tools.map((each) => [
+        each.name,
+        tool({ description: each.description, inputSchema: jsonSchema(each.inputSchema) }),
+      ]),
+    );
+    const providerOptions = vendorOptions(resolved);
+    const reasoning = effort === undefined ? undefined : vendorEffort(effort, resolved);
+    const answer = streamText({
+      model,
+      ...(request.system === "" ? {} : { instructions: request.system }),
+      messages: vendorMessages(fitted.messages, name),
+      ...(request.tools.length === 0 ? {} : { tools }),
+      ...(reasoning === undefined ? {} : { reasoning }),
+      ...(providerOptions === undefined ? {} : { providerOptions }),
+      abortSignal: signal,
+      maxRetries: 0,
+      // The default prints the error, with the request in it, to the console.
+      onError: () => {},
     });
-    return provider(resolved.model);
+    const result = await readAnswer(answer.stream, request, name);
+    const { inputTokens } = result;
+    return inputTokens === undefined
+      ? result
+      : { ...result, measured: { bytes: fitted.bytes, tokens: inputTokens } };
   }
-  const { createOpenAICompatible } = await import("@ai-sdk/openai-compatible");
-  const provider = createOpenAICompatible({
-    name: resolved.provider,
-    baseURL: resolved.baseUrl,
-    includeUsage: true,
-    fetch: fetchFunction,
-    ...(resolved.apiKey === undefined ? {} : { apiKey: resolved.apiKey }),
-  });
-  return provider(resolved.model);
 }
 
-async function stream(model: VendorLanguageModel, request: ModelRequest, name: string): Promise<ModelResult> {
-  const { jsonSchema, streamText, tool } = await import("ai");
-  // The library prints warnings to the console unless this is false; we print through our logger only.
-  Object.assign(globalThis, { AI_SDK_LOG_WARNINGS: false });
-  request.signal.throwIfAborted();
-  const tools = Object.fromEntries(
-    request.tools.map((each) => [
-      each.name,
-      tool({ description: each.description, inputSchema: jsonSchema(each.inputSchema) }),
-    ]),
-  );
-  const result = streamText({
-    model,
-    ...(request.system === "" ? {} : { instructions: request.system }),
-    messages: vendorMessages(request.messages),
-    ...(request.tools.length === 0 ? {} : { tools }),
-    abortSignal: request.signal,
-    maxRetries: 0,
-    // The default prints the error, with the request in it, to the console.
-    onError: () => {},
-  });
-
-  let text = "";
-  const toolCalls: ToolCall[] = [];
-  for await (const part of result.stream) {
-    switch (part.type) {
-      case "text-delta":
-        if (part.text === "") break;
-        text += part.text;
-        request.onText?.(part.text);
-        break;
-      case "tool-call":
-        toolCalls.push({ callId: part.toolCallId, name: part.toolName, input: part.input as JsonValue });
-        break;
-      case "error":
-        throw part.error;
-      case "abort":
-        throw aborted(name);
-      case "finish": {
-        const { inputTokens, outputTokens } = part.totalUsage;
-        return {
-          text,
-          toolCalls,
-          stopReason: stopReason(part.finishReason, part.rawFinishReason, toolCalls.length > 0, name),
-          ...(inputTokens === undefined ? {} : { inputTokens }),
-          ...(outputTokens === undefined ? {} : { outputTokens }),
-        };
-      }
-    }
-  }
-  throw new ModelError("model_failed", `${name}: the answer ended before the model finished`);
-}
-
-function stopReason(reason: string, raw: string | undefined, hasCalls: boolean, name: string): StopReason {
-  if (raw === undefined || reason === "error" || reason === "interrupted") {
-    throw new ModelError("model_failed", `${name}: the answer ended before the model finished`);
-  }
-  if (reason === "length") return "length";
-  if (reason === "content-filter") return "content_filter";
-  // Some local servers say "stop" beside tool calls.
-  if (hasCalls) return "tool_calls";
-  return reason === "stop" ? "stop" : "other";
-}
-
-function aborted(name: string): ModelError {
-  return new ModelError("model_failed", `${name}: the call was aborted`);
+/** The fetch of one call: it says what status came and when bytes come. */
+function observed(send: FetchLike, watch: CallWatch, onStatus: (status: number) => void): FetchLike {
+  return async (input, init) => {
+    const url = input instanceof Request ? input.url : String(input);
+    // A local server is reached directly: a proxy from the environment would neither find it nor may see it.
+    const direct = isLoopbackUrl(url) ? { proxy: false as const } : {};
+    const response = await send(input, { ...init, ...direct });
+    onStatus(response.status);
+    watch.touch();
+    if (response.body === null) return response;
+    const { status, statusText, headers } = response;
+    const body = response.body.pipeThrough(
+      new TransformStream<Uint8Array, Uint8Array>({
+        transform(chunk, controller) {
+          watch.touch();
+          controller.enqueue(chunk);
+        },
+      }),
+    );
+    return new Response(body, { status, statusText, headers });
+  };
 }

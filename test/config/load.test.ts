@@ -23,6 +23,10 @@ describe("defaults", () => {
       agent: {},
       runtime: {
         model: "demo:assistant",
+        fallbacks: [],
+        retry: { primaryAttempts: 2, backoffMs: 1000, maxBackoffMs: 15_000 },
+        modelCallTimeoutMs: 300_000,
+        modelCallMaxTotalTimeoutMs: 1_800_000,
         maxTurns: 50,
         workspace: folder.path,
         session: { rollover: "none" },
@@ -36,7 +40,12 @@ describe("defaults", () => {
         mcpCallMaxTotalTimeoutMs: 2_700_000,
       },
       mcpServers: {},
-      providers: { local: [], anthropic: { apiKeyEnv: "ANTHROPIC_API_KEY" } },
+      providers: {
+        local: [],
+        anthropic: { apiKeyEnv: "ANTHROPIC_API_KEY" },
+        openai: { apiKeyEnv: "OPENAI_API_KEY", api: "responses" },
+        google: { apiKeyEnv: "GEMINI_API_KEY" },
+      },
       continuations: {
         host: "127.0.0.1",
         port: 4319,
@@ -124,7 +133,7 @@ describe("environment", () => {
       MONO_AGENT_MCP_CALL_MAX_TOTAL_TIMEOUT_MS: "",
     };
     const config = folder.load({ tools: { mcpCallTimeoutMs: 5, mcpCallMaxTotalTimeoutMs: 6 } }, env);
-    expect(config.runtime).toEqual({
+    expect(config.runtime).toMatchObject({
       model: "demo:other",
       maxTurns: 50,
       workspace: join(folder.path, "work"),

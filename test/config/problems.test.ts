@@ -27,7 +27,7 @@ const RULES: [string, Record<string, unknown>, RegExp, Record<string, string>?][
   [
     "provider must exist",
     { runtime: { model: "open:x" } },
-    /^runtime\.model: there is no provider "open"; known: demo, anthropic, ollama, lmstudio/,
+    /^runtime\.model: there is no provider "open"; known: demo, anthropic, openai, openai_chat, google, ollama, lmstudio/,
   ],
   [
     "model must be listed",
@@ -228,7 +228,7 @@ const RULES: [string, Record<string, unknown>, RegExp, Record<string, string>?][
   [
     "unknown key in a block of ours",
     { runtime: { model: "demo:a", modle: 1 } },
-    /^runtime\.modle: unknown key; did you mean "model"\?; allowed here: model, maxTurns, workspace, session$/,
+    /^runtime\.modle: unknown key; did you mean "model"\?; allowed here: model, fallbacks, retry, effort, modelCallTimeoutMs, modelCallMaxTotalTimeoutMs, maxTurns, workspace, session$/,
   ],
   [
     "unknown key without a neighbour",

@@ -3,11 +3,13 @@ import fc from "fast-check";
 import { ModelError } from "../../src/core/errors.ts";
 import type { ModelMessage, ModelRequest, ToolDefinition } from "../../src/core/ports/model.ts";
 import { createModel } from "../../src/model/create.ts";
+import { createFakeClock } from "../support/fake-clock.ts";
 
 const model = createModel({
   name: "demo:any",
   providers: [],
   fetch: () => Promise.reject(new Error("the demo model must not use the network")),
+  clock: createFakeClock(),
   logger: { debug() {}, info() {}, warn() {}, error() {} },
 });
 

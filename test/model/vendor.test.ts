@@ -4,6 +4,7 @@ import { ModelError } from "../../src/core/errors.ts";
 import type { ModelMessage, ModelRequest, ToolDefinition } from "../../src/core/ports/model.ts";
 import type { Logger } from "../../src/core/ports/platform.ts";
 import { createModel } from "../../src/model/create.ts";
+import { createFakeClock } from "../support/fake-clock.ts";
 import {
   anthropicWire,
   openaiWire,
@@ -45,11 +46,13 @@ function vendor(kind: "anthropic" | "openai", reply: Reply) {
       ? createModel({
           name: "anthropic:claude-test",
           providers: [{ id: "anthropic", type: "anthropic", apiKey: KEY, baseUrl: `${server.url}/v1` }],
+          clock: createFakeClock(),
           logger: silent,
         })
       : createModel({
           name: "openai_compat:local:7b",
           providers: [{ id: "mine", type: "openai_compat", apiKey: KEY, baseUrl: `${server.url}/v1/` }],
+          clock: createFakeClock(),
           logger: silent,
         });
   return { model, server };
@@ -102,7 +105,13 @@ describe.each(["anthropic", "openai"] as const)("the %s wire", (kind) => {
     const heard: string[] = [];
     const result = await model.call(request({ onText: (delta) => heard.push(delta) }));
     expect(heard).toEqual(["Hel", "lo ", "there"]);
-    expect(result).toEqual({ text: "Hello there", toolCalls: [], stopReason: "stop", ...wire.tokens });
+    expect(result).toMatchObject({
+      text: "Hello there",
+      toolCalls: [],
+      stopReason: "stop",
+      usageComplete: true,
+      ...wire.tokens,
+    });
     expect(server.requests.map((each) => each.path)).toEqual([wire.path]);
     expect(JSON.stringify(server.requests[0]?.body)).toContain("You are terse.");
   });
@@ -174,7 +183,8 @@ describe.each(["anthropic", "openai"] as const)("the %s wire", (kind) => {
       const { model } = vendor(kind, { events: wire.unfinished, after });
       const heard: string[] = [];
       const error = await failure(model.call(request({ onText: (delta) => heard.push(delta) })));
-      expect(error.code).toBe("model_failed");
+      expect(error.code).toBe("model_unavailable");
+      expect(error.notRun).toBe(false);
       expect(inspect(error, { depth: 10 })).not.toContain(PROMPT);
     },
   );
@@ -216,7 +226,7 @@ test("an overload that Anthropic reports inside the stream is unavailable", asyn
 test("an end without a reason for it is not an answer", async () => {
   const [, stop = ""] = anthropicWire.finish("end_turn");
   const { model } = vendor("anthropic", { events: [...finished.anthropic.unfinished, stop], after: "end" });
-  expect((await failure(model.call(request()))).code).toBe("model_failed");
+  expect((await failure(model.call(request()))).code).toBe("model_unavailable");
 });
 
 test("the key goes to the provider in its header only", async () => {
@@ -232,6 +242,7 @@ test("a local server is reached directly, whatever proxy the environment names",
   const model = createModel({
     name: "ollama:llama3",
     providers: [],
+    clock: createFakeClock(),
     logger: silent,
     fetch: (input, init) => {
       seen.push(String(input), (init as { proxy?: unknown }).proxy);

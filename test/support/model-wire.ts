@@ -12,9 +12,10 @@ export interface WireServer {
 export type Reply =
   | { status: number; body: string; headers?: Record<string, string> }
   /** `after`: end cleanly, break the connection, or stay open for ever. */
-  | { events: string[]; after: "end" | "break" | "hang" };
+  | { events: (string | Uint8Array)[]; after: "end" | "break" | "hang" };
 
-export function startWireServer(reply: Reply): WireServer {
+/** Several replies are given in turn, the last one again and again. */
+export function startWireServer(...replies: [Reply, ...Reply[]]): WireServer {
   const requests: WireServer["requests"] = [];
   const gone = Promise.withResolvers<void>();
   const server: Server<undefined> = Bun.serve({
@@ -22,6 +23,7 @@ export function startWireServer(reply: Reply): WireServer {
     hostname: "127.0.0.1",
     development: false,
     async fetch(request) {
+      const reply = replies[Math.min(requests.length, replies.length - 1)] as Reply;
       requests.push({
         path: new URL(request.url).pathname,
         headers: request.headers,
@@ -38,7 +40,7 @@ export function startWireServer(reply: Reply): WireServer {
       const body = new ReadableStream<Uint8Array>({
         async start(controller) {
           for (const event of reply.events) {
-            controller.enqueue(encoder.encode(event));
+            controller.enqueue(typeof event === "string" ? encoder.encode(event) : event);
             await new Promise((resolve) => setImmediate(resolve));
           }
           if (reply.after === "end") controller.close();
@@ -56,7 +58,7 @@ export function startWireServer(reply: Reply): WireServer {
   };
 }
 
-const sse = (event: string | undefined, data: unknown) =>
+export const sse = (event: string | undefined, data: unknown) =>
   `${event === undefined ? "" : `event: ${event}\n`}data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`;
 
 /** Anthropic's messages stream. */
@@ -88,6 +90,34 @@ export const anthropicWire = {
         delta: { type: "text_delta", text },
       }),
     ),
+    sse("content_block_stop", { type: "content_block_stop", index }),
+  ],
+  thinking: (index: number, pieces: string[], signature: string) => [
+    sse("content_block_start", {
+      type: "content_block_start",
+      index,
+      content_block: { type: "thinking", thinking: "", signature: "" },
+    }),
+    ...pieces.map((thinking) =>
+      sse("content_block_delta", {
+        type: "content_block_delta",
+        index,
+        delta: { type: "thinking_delta", thinking },
+      }),
+    ),
+    sse("content_block_delta", {
+      type: "content_block_delta",
+      index,
+      delta: { type: "signature_delta", signature },
+    }),
+    sse("content_block_stop", { type: "content_block_stop", index }),
+  ],
+  redacted: (index: number, data: string) => [
+    sse("content_block_start", {
+      type: "content_block_start",
+      index,
+      content_block: { type: "redacted_thinking", data },
+    }),
     sse("content_block_stop", { type: "content_block_stop", index }),
   ],
   tool: (index: number, id: string, name: string, pieces: string[]) => [
@@ -127,9 +157,11 @@ const chunk = (delta: unknown, finish_reason: string | null = null) =>
   });
 export const openaiWire = {
   text: (pieces: string[]) => pieces.map((content) => chunk({ role: "assistant", content })),
-  tool: (id: string, name: string, pieces: string[]) => [
-    chunk({ tool_calls: [{ index: 0, id, type: "function", function: { name, arguments: "" } }] }),
-    ...pieces.map((args) => chunk({ tool_calls: [{ index: 0, function: { arguments: args } }] })),
+  reasoning: (pieces: string[]) => pieces.map((reasoning_content) => chunk({ reasoning_content })),
+  refusal: (refusal: string) => chunk({ refusal }),
+  tool: (id: string, name: string, pieces: string[], index = 0) => [
+    chunk({ tool_calls: [{ index, id, type: "function", function: { name, arguments: "" } }] }),
+    ...pieces.map((args) => chunk({ tool_calls: [{ index, function: { arguments: args } }] })),
   ],
   finish: (reason: string) => [
     chunk({}, reason),

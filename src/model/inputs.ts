@@ -1,0 +1,78 @@
+import type { Attachment, ModelRequest } from "../core/ports/model.ts";
+import { modelFailure } from "./failures.ts";
+import type { ResolvedModel } from "./resolve.ts";
+
+/** What a model takes as input, and how much. */
+export interface ModelInputs {
+  readonly images: boolean;
+  /** PDF. Documents of type `text/…` are sent as text, to any model. */
+  readonly documents: boolean;
+  /** Undefined: nobody told; the request is sent as it is and the provider decides. */
+  readonly contextTokens: number | undefined;
+}
+
+/**
+ * The providers' own documentation: the smallest window of the models that they offer today, so that a larger one is
+ * used less than it could be but never overrun. A local server says nothing of itself; `providers.local[].models` does.
+ */
+const ANTHROPIC_CONTEXT_TOKENS = 200_000;
+const OPENAI_CONTEXT_TOKENS = 128_000;
+const GOOGLE_CONTEXT_TOKENS = 1_000_000;
+
+export function inputsOf(resolved: ResolvedModel): ModelInputs {
+  const full = { images: true, documents: true };
+  switch (resolved.kind) {
+    case "anthropic":
+      return { ...full, contextTokens: ANTHROPIC_CONTEXT_TOKENS };
+    case "openai_responses":
+    case "openai_chat":
+      return { ...full, contextTokens: OPENAI_CONTEXT_TOKENS };
+    case "google":
+      return { ...full, contextTokens: GOOGLE_CONTEXT_TOKENS };
+    case "openai_compat": {
+      const { images = false, documents = false, contextTokens } = resolved.facts ?? {};
+      return { images, documents, contextTokens };
+    }
+    case "demo":
+      return { images: false, documents: false, contextTokens: undefined };
+  }
+}
+
+/** The image types that all of the hosted providers take. */
+const IMAGE_TYPES: readonly string[] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
+
+/** A document that is sent as text. */
+export function isTextDocument({ kind, mediaType }: Attachment): boolean {
+  return kind === "document" && mediaType.startsWith("text/");
+}
+
+/**
+ * Refuses what the model does not take, before anything is sent.
+ *
+ * @throws ModelError `model_rejected` that names the kind of input and, for a local model, the setting.
+ */
+export function checkInputs(
+  { messages }: Pick<ModelRequest, "messages">,
+  inputs: ModelInputs,
+  model: string,
+): void {
+  const refuse = (what: string) => {
+    const hint = "if it does, say so in providers.local[].models, as in {id, images: true, documents: true}";
+    throw modelFailure("not_accepted", model, `${what}; ${hint}`);
+  };
+  for (const message of messages) {
+    if (message.role !== "user") continue;
+    for (const attachment of message.attachments ?? []) {
+      const { kind, mediaType } = attachment;
+      if (isTextDocument(attachment)) continue;
+      if (kind === "image" && !IMAGE_TYPES.includes(mediaType)) {
+        throw modelFailure("not_accepted", model, `${mediaType}; images may be ${IMAGE_TYPES.join(", ")}`);
+      }
+      if (kind === "document" && mediaType !== "application/pdf") {
+        throw modelFailure("not_accepted", model, `${mediaType}; documents may be PDF or text`);
+      }
+      if (kind === "image" && !inputs.images) refuse("images");
+      if (kind === "document" && !inputs.documents) refuse("PDF documents");
+    }
+  }
+}

@@ -1,0 +1,161 @@
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { inspect } from "node:util";
+import { effectiveConfig } from "../../src/config/show.ts";
+import { configuredModel, singleModel } from "../../src/host/models.ts";
+import { type ConfigFolder, configFolder } from "../support/config-folder.ts";
+import { createFakeClock } from "../support/fake-clock.ts";
+import { recordingLogger, request, WIRE } from "../support/model-rig.ts";
+import { startWireServer } from "../support/model-wire.ts";
+
+let folder: ConfigFolder;
+beforeAll(() => {
+  folder = configFolder();
+});
+afterAll(() => folder.remove());
+
+const model = "demo:a";
+const box = (fields: object) => ({
+  runtime: { model },
+  providers: { local: [{ id: "box", type: "openai_compat", baseUrl: "http://127.0.0.1:1/v1", ...fields }] },
+});
+
+describe("models in the configuration", () => {
+  test("take fallbacks, retries and an effort, with the documented defaults", () => {
+    const { runtime } = folder.load({
+      runtime: {
+        model,
+        effort: "ultra",
+        fallbacks: [{ model: "demo:b" }, { model: "ollama:llama3", effort: "none", attempts: 10 }],
+        retry: { primaryAttempts: 1 },
+      },
+    });
+    expect(runtime).toMatchObject({
+      effort: "ultra",
+      fallbacks: [
+        { model: "demo:b", attempts: 1 },
+        { model: "ollama:llama3", effort: "none", attempts: 10 },
+      ],
+      retry: { primaryAttempts: 1, backoffMs: 1000, maxBackoffMs: 15_000 },
+    });
+  });
+
+  test.each([
+    [
+      { model, fallbacks: [{ model: "nowhere:x" }] },
+      /^runtime\.fallbacks\[0\]\.model: there is no provider "nowhere"/,
+    ],
+    [
+      { model, fallbacks: [{ model: "openai:x" }] },
+      /^runtime\.fallbacks\[0\]\.model: needs an API key: set the environment variable OPENAI_API_KEY$/,
+    ],
+    [{ model: "openai_chat:x" }, /^runtime\.model: needs an API key: .* OPENAI_API_KEY$/],
+    [{ model: "google:x" }, /^runtime\.model: needs an API key: .* GEMINI_API_KEY$/],
+    [
+      { model, fallbacks: [{ model: "demo:x", attempts: 11 }] },
+      /^runtime\.fallbacks\[0\]\.attempts: found 11; allowed: an integer from 1 to 10$/,
+    ],
+    [{ model, fallbacks: Array(11).fill({ model: "demo:x" }) }, /^runtime\.fallbacks/],
+    [{ model, effort: "huge" }, /^runtime\.effort: found "huge"; allowed: "none", "minimal",/],
+    [{ model, retry: { primaryAttempts: 0 } }, /^runtime\.retry\.primaryAttempts: found 0/],
+    [{ model, retry: { backoff: 1 } }, /^runtime\.retry\.backoff: unknown key; did you mean "backoffMs"/],
+    [{ model, modelCallTimeoutMs: 0 }, /^runtime\.modelCallTimeoutMs: found 0/],
+  ])("refuse %j", (runtime, expected) => {
+    const problems = folder.problems({ runtime });
+    expect(problems).toHaveLength(1);
+    expect(problems[0]).toMatch(expected);
+  });
+
+  test("describe the models of a local provider by name or with what they take", () => {
+    const { providers } = folder.load(
+      box({ models: ["a", { id: "b", contextTokens: 32_768, images: true }] }),
+    );
+    expect(providers.local[0]?.models).toEqual([
+      { id: "a" },
+      { id: "b", contextTokens: 32_768, images: true },
+    ]);
+    expect(folder.problems(box({ models: [{ id: "b", contextTokens: 1 }] }))[0]).toMatch(
+      /^providers\.local\[0\]\.models\[0\]\.contextTokens: found 1; allowed: an integer from 1024 to/,
+    );
+    expect(folder.problems(box({ models: [7] }))[0]).toMatch(
+      /^providers\.local\[0\]\.models\[0\]: found 7; allowed: a model name, or \{id, contextTokens\?/,
+    );
+    const listed = { ...box({ models: [{ id: "b" }] }), runtime: { model: "box:c" } };
+    expect(folder.problems(listed)).toEqual(['runtime.model: provider "box" lists other models: b']);
+  });
+
+  test("take a local key from the file with a warning, show it nowhere, and not beside a variable", () => {
+    const config = folder.load(box({ apiKey: "sk-in-the-file" }));
+    expect(config.secrets.localApiKey("box")).toBe("sk-in-the-file");
+    expect(config.warnings).toEqual([
+      "providers.local[0].apiKey: a secret stands in the file; name its variable in apiKeyEnv instead",
+    ]);
+    const dumps = [
+      JSON.stringify(config),
+      JSON.stringify(effectiveConfig(config)),
+      inspect(config, { depth: 9, showHidden: true }),
+    ];
+    for (const dump of dumps) expect(dump).not.toContain("sk-in-the-file");
+    const both = folder.problems(box({ apiKey: "sk-in-the-file", apiKeyEnv: "BOX_KEY" }), { BOX_KEY: "x" });
+    expect(both).toEqual([expect.stringContaining("providers.local[0].apiKey: stands beside apiKeyEnv")]);
+    expect(both.join()).not.toContain("sk-in");
+  });
+});
+
+describe("the model that a configuration makes", () => {
+  const deps = () => ({ clock: createFakeClock(), logger: recordingLogger() });
+
+  test("goes to the fallback with its own effort, key and address", async () => {
+    const server = startWireServer(
+      { status: 404, body: "{}" },
+      { events: WIRE.chat.text(["from the fallback"]), after: "end" },
+    );
+    const config = folder.load(
+      {
+        runtime: {
+          model: "box:m",
+          effort: "max",
+          fallbacks: [{ model: "openai:gpt-5", effort: "low" }],
+        },
+        providers: {
+          local: [{ id: "box", type: "openai_compat", baseUrl: `${server.url}/box`, apiKeyEnv: "BOX_KEY" }],
+          openai: { baseUrl: `${server.url}/v1`, api: "chat" },
+        },
+      },
+      { BOX_KEY: "box-key", OPENAI_API_KEY: "openai-key" },
+    );
+    const configured = configuredModel(config, deps());
+    expect(configured.name).toBe("box:m");
+    expect((await configured.call(request())).text).toBe("from the fallback");
+    const [first, second] = server.requests;
+    expect(first?.path).toBe("/box/chat/completions");
+    expect(first?.body.reasoning_effort).toBe("high");
+    expect(first?.headers.get("authorization")).toBe("Bearer box-key");
+    expect(second?.path).toBe("/v1/chat/completions");
+    expect(second?.body.reasoning_effort).toBe("low");
+    expect(second?.headers.get("authorization")).toBe("Bearer openai-key");
+    await server.stop();
+  });
+
+  test("knows what a local model takes, and a single model has no fallback", async () => {
+    const server = startWireServer({ status: 503, body: "{}" });
+    const config = folder.load({
+      runtime: { model: "box:m", fallbacks: [{ model: "demo:b" }] },
+      providers: {
+        local: [
+          {
+            id: "box",
+            type: "openai_compat",
+            baseUrl: `${server.url}/v1`,
+            models: [{ id: "m", contextTokens: 2_000 }],
+          },
+        ],
+      },
+    });
+    const long = request({ messages: [{ role: "user", content: "word".repeat(3_000) }] });
+    await expect(singleModel(config, "box:m", deps()).call(long)).rejects.toThrow("it holds 2000 tokens");
+    expect(server.requests).toHaveLength(0);
+    await expect(singleModel(config, "box:m", deps()).call(request())).rejects.toThrow("HTTP 503");
+    expect(server.requests).toHaveLength(1);
+    await server.stop();
+  });
+});
