@@ -1,5 +1,7 @@
+import { sha256Hex } from "../core/digest.ts";
 import { assert, BugError, ok, type Result, refuse, TurnError } from "../core/errors.ts";
 import { SECOND_MS } from "../core/limits.ts";
+import type { Attachment } from "../core/ports/model.ts";
 import type { AdmitTurn, AppendDelivered, CommitTurn, TurnStore } from "../core/ports/turns.ts";
 import type { Message, Run, Turn } from "../core/turn.ts";
 import { messageOf, runOf, type TurnRow, turnOf } from "./rows.ts";
@@ -62,13 +64,31 @@ export function createLedgerWrites(sql: Statements): LedgerWrites {
     return row;
   }
 
+  type NewAttachment = ReturnType<typeof attachmentRow>;
+
+  function sameAttachments(turnId: string, rows: readonly NewAttachment[]): boolean {
+    const stored = sql.attachments.all({ turnId });
+    return (
+      stored.length === rows.length &&
+      stored.every((row, at) => {
+        const { kind, mediaType, name, digest } = rows[at] ?? {};
+        return (
+          row.kind === kind && row.media_type === mediaType && row.name === name && row.digest === digest
+        );
+      })
+    );
+  }
+
   return {
-    admit({ maxQueued, ...turn }) {
+    admit({ maxQueued, attachments = [], ...turn }) {
+      const rows = attachments.map(attachmentRow);
       const first = sql.turnByRequest.get({ baseId: turn.baseId, requestId: turn.requestId });
       if (first !== null) {
-        return first.thread === turn.thread && first.text === turn.text
+        return first.thread === turn.thread &&
+          first.text === turn.text &&
+          sameAttachments(first.turn_id, rows)
           ? ok({ turn: turnOf(first), replayed: true })
-          : refuse("request_conflict", "this request id was used for another text or thread");
+          : refuse("request_conflict", "this request id was used for another text, attachment or thread");
       }
       const queued = sql.queuedTurns.get({ baseId: turn.baseId, thread: turn.thread })?.n ?? 0;
       if (queued >= maxQueued) {
@@ -76,6 +96,7 @@ export function createLedgerWrites(sql: Statements): LedgerWrites {
       }
       sql.addConversation.run({ id: turn.conversationId, baseId: turn.baseId, now: turn.now });
       sql.addTurn.run(turn);
+      for (const row of rows) sql.addAttachment.run({ turnId: turn.turnId, ...row });
       return ok({ turn: turnOf(turnRow(turn.turnId)), replayed: false });
     },
 
@@ -103,6 +124,7 @@ export function createLedgerWrites(sql: Statements): LedgerWrites {
       const message = addMessage({ ...ofTurn(turn), role: "assistant", content: assistantText, now, runId });
       sql.finishRuns.run({ turnId, status: "succeeded", now });
       sql.finishTurn.run({ turnId, status: "succeeded", code: null, message: null, now });
+      sql.dropAttachments.run({ turnId });
       if (activation !== undefined) {
         sql.addActivation.run({
           originRunId: run.origin_run_id,
@@ -125,6 +147,7 @@ export function createLedgerWrites(sql: Statements): LedgerWrites {
       }
       sql.finishRuns.run({ turnId, status, now });
       sql.finishTurn.run({ turnId, status, code, message, now });
+      sql.dropAttachments.run({ turnId });
       rows.push(addMessage({ ...ofTurn(turn), role: "notice", content: message, now, code }));
       return rows;
     },
@@ -141,4 +164,8 @@ export function createLedgerWrites(sql: Statements): LedgerWrites {
       return ok({ message: addMessage({ ...message, deliveryKey, mirror }), appended: true });
     },
   };
+}
+
+function attachmentRow({ kind, mediaType, name, data }: Attachment, position: number) {
+  return { position, kind, mediaType, name, digest: sha256Hex(data), data };
 }

@@ -1,3 +1,4 @@
+import type { Attachment } from "../core/ports/model.ts";
 import type { OutboxRow } from "../core/ports/turns.ts";
 import type { SnapshotMessage } from "../core/snapshot.ts";
 import type { Message, MessageRole, Run, Turn, TurnStatus } from "../core/turn.ts";
@@ -17,6 +18,14 @@ export interface TurnRow {
   finished_at: string | null;
   failure_code: string | null;
   failure_message: string | null;
+}
+
+export interface AttachmentRow {
+  kind: "image" | "document";
+  media_type: string;
+  name: string;
+  digest: string;
+  data: Uint8Array | null;
 }
 
 export interface RunRow {
@@ -71,6 +80,11 @@ export function turnOf(row: TurnRow): Turn {
       ? {}
       : { failure: { code: row.failure_code, message: row.failure_message ?? "" } }),
   };
+}
+
+/** Nothing once the bytes are gone. */
+export function attachmentOf({ kind, media_type, name, data }: AttachmentRow): Attachment[] {
+  return data === null ? [] : [{ kind, mediaType: media_type, name, data }];
 }
 
 export function runOf(row: RunRow): Run {

@@ -108,7 +108,26 @@ CREATE INDEX activation_outbox_open ON activation_outbox (created_at) WHERE clos
 /** What exactly a tool call was bound to: the digest over server, version, tool and schema. */
 const TOOL_BINDING = "ALTER TABLE tool_calls ADD COLUMN binding_digest TEXT;";
 
-const MIGRATIONS: readonly string[] = [FIRST, TOOL_BINDING];
+/** Model answers with their reasoning, which model gave them, and what people attach to a turn. */
+const ANSWER_PARTS = `
+ALTER TABLE steps ADD COLUMN usage_complete INTEGER CHECK (usage_complete IN (0, 1));
+ALTER TABLE steps ADD COLUMN answered_by TEXT;
+ALTER TABLE steps ADD COLUMN parts TEXT;
+
+-- The bytes are gone once the turn has ended; the digest still tells a repeated request from another one.
+CREATE TABLE turn_attachments (
+  turn_id TEXT NOT NULL REFERENCES turns (turn_id),
+  position INTEGER NOT NULL,
+  kind TEXT NOT NULL CHECK (kind IN ('image', 'document')),
+  media_type TEXT NOT NULL,
+  name TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  data BLOB,
+  PRIMARY KEY (turn_id, position)
+) STRICT;
+`;
+
+const MIGRATIONS: readonly string[] = [FIRST, TOOL_BINDING, ANSWER_PARTS];
 
 /** The schema this build writes. */
 export const SCHEMA_VERSION = MIGRATIONS.length;

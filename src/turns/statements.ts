@@ -1,5 +1,5 @@
 import type { Database, Statement } from "bun:sqlite";
-import type { ActivationRow, HistoryRow, MessageRow, RunRow, TurnRow } from "./rows.ts";
+import type { ActivationRow, AttachmentRow, HistoryRow, MessageRow, RunRow, TurnRow } from "./rows.ts";
 
 const MESSAGE_COLUMNS =
   "seq, conversation_id, role, content, created_at, turn_id, run_id, delivery_key, code";
@@ -9,7 +9,7 @@ export type Statements = ReturnType<typeof prepareStatements>;
 /** Every statement of the ledger, prepared once. `finalize` must run before the database is closed. */
 export function prepareStatements(db: Database) {
   const prepared: { finalize(): void }[] = [];
-  function prepare<Row, Params extends Record<string, string | number | null>>(
+  function prepare<Row, Params extends Record<string, string | number | Uint8Array | null>>(
     sql: string,
   ): Statement<Row, [Params]> {
     const statement = db.prepare<Row, [Params]>(sql);
@@ -44,6 +44,27 @@ export function prepareStatements(db: Database) {
     >(
       `INSERT INTO turns (turn_id, request_id, conversation_id, base_id, thread, status, text, reply_to, created_at)
        VALUES ($turnId, $requestId, $conversationId, $baseId, $thread, 'queued', $text, $replyTo, $now)`,
+    ),
+    addAttachment: prepare<
+      void,
+      {
+        turnId: string;
+        position: number;
+        kind: string;
+        mediaType: string;
+        name: string;
+        digest: string;
+        data: Uint8Array;
+      }
+    >(
+      `INSERT INTO turn_attachments (turn_id, position, kind, media_type, name, digest, data)
+       VALUES ($turnId, $position, $kind, $mediaType, $name, $digest, $data)`,
+    ),
+    attachments: prepare<AttachmentRow, { turnId: string }>(
+      "SELECT kind, media_type, name, digest, data FROM turn_attachments WHERE turn_id = $turnId ORDER BY position",
+    ),
+    dropAttachments: prepare<void, { turnId: string }>(
+      "UPDATE turn_attachments SET data = NULL WHERE turn_id = $turnId",
     ),
     turnRunning: prepare<void, { turnId: string }>(
       "UPDATE turns SET status = 'running' WHERE turn_id = $turnId",
@@ -91,10 +112,14 @@ export function prepareStatements(db: Database) {
         stopReason: string;
         inputTokens: number | null;
         outputTokens: number | null;
+        usageComplete: number | null;
+        answeredBy: string | null;
+        parts: string | null;
       }
     >(
       `UPDATE steps SET finished_at = $finishedAt, text = $text, tool_calls = $toolCalls, stop_reason = $stopReason,
-         input_tokens = $inputTokens, output_tokens = $outputTokens
+         input_tokens = $inputTokens, output_tokens = $outputTokens, usage_complete = $usageComplete,
+         answered_by = $answeredBy, parts = $parts
        WHERE step_id = $stepId AND finished_at IS NULL`,
     ),
     addToolCall: prepare<

@@ -7,7 +7,7 @@ import { probeSchemaVersion } from "./check.ts";
 import { securePaths } from "./files.ts";
 import { wholeTurns } from "./history.ts";
 import { createLedgerWrites } from "./ledger-writes.ts";
-import { activationOf, historyOf, messageOf, turnOf } from "./rows.ts";
+import { activationOf, attachmentOf, historyOf, messageOf, turnOf } from "./rows.ts";
 import { migrate, newerSchema, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
 import { prepareStatements, type Statements } from "./statements.ts";
 import { transact, turnFault } from "./transaction.ts";
@@ -105,6 +105,7 @@ function createStore(path: string, db: Database, sql: Statements): TurnStore {
         const row = sql.turn.get({ turnId });
         return row === null ? undefined : turnOf(row);
       }),
+    attachments: async (turnId) => guard(() => sql.attachments.all({ turnId }).flatMap(attachmentOf)),
     startRun: async (turnId, runId, now) => write(() => writes.startRun(turnId, runId, now)),
     openStep: async (step) => write(() => void sql.addStep.run({ ...step })),
     closeStep: async (stepId, outcome) =>
@@ -117,6 +118,9 @@ function createStore(path: string, db: Database, sql: Statements): TurnStore {
           stopReason: outcome.stopReason,
           inputTokens: outcome.inputTokens ?? null,
           outputTokens: outcome.outputTokens ?? null,
+          usageComplete: outcome.usageComplete === undefined ? null : Number(outcome.usageComplete),
+          answeredBy: outcome.answeredBy ?? null,
+          parts: outcome.parts === undefined ? null : JSON.stringify(outcome.parts),
         });
         assert(changes === 1, "a step is opened before it is closed, once");
       }),

@@ -1,6 +1,7 @@
 import type { Result } from "../errors.ts";
 import type { ConversationEvent } from "../turn.ts";
 import type { DeliveryOutcome, DeliveryProof, DeliveryRequest } from "./delivery.ts";
+import type { Attachment } from "./model.ts";
 
 export type ChannelStatus = "disabled" | "waiting_for_config" | "running" | "degraded" | "failed";
 
@@ -32,6 +33,11 @@ export interface TurnInput {
   readonly conversationId: string;
   readonly thread?: string;
   readonly text: string;
+  /**
+   * Images and documents for this turn's model calls; the history keeps the text alone. At most `ATTACHMENTS_MAX`, with
+   * the bounds beside it. Whether the model takes them shows when it is called: if not, the turn ends and says so.
+   */
+  readonly attachments?: readonly Attachment[];
   readonly replyTo: string;
 }
 

@@ -2,6 +2,7 @@ import type { Result } from "../errors.ts";
 import type { JsonValue } from "../json.ts";
 import type { SnapshotMessage } from "../snapshot.ts";
 import type { Message, Run, Turn } from "../turn.ts";
+import type { Attachment, ReplyPart } from "./model.ts";
 
 export interface AdmitTurn {
   readonly turnId: string;
@@ -11,6 +12,8 @@ export interface AdmitTurn {
   readonly baseId: string;
   readonly thread: string;
   readonly text: string;
+  /** Kept until the turn ends, and their digests after that. */
+  readonly attachments?: readonly Attachment[];
   readonly replyTo: string;
   readonly now: string;
   /** A new turn is refused (`queue_full`) when this many already wait in its thread; a replay never is. */
@@ -33,6 +36,12 @@ export interface StepOutcome {
   readonly stopReason: string;
   readonly inputTokens?: number;
   readonly outputTokens?: number;
+  /** Whether the tokens are all that the step cost. */
+  readonly usageComplete?: boolean;
+  /** The model that answered, where it may be another than the step was opened with. */
+  readonly answeredBy?: string;
+  /** The answer as its model needs it back, reasoning included; read by nothing that shows it to a person. */
+  readonly parts?: readonly ReplyPart[];
 }
 
 export interface ToolCallRecord {
@@ -90,11 +99,13 @@ export interface AppendDelivered {
  */
 export interface TurnStore {
   /**
-   * Request ids are unique in a base conversation: the same id with the same thread and text gives the first turn
-   * again (`replayed`), also from another daily bucket; else `request_conflict`. Promises resolve in admission order.
+   * Request ids are unique in a base conversation: the same id with the same thread, text and attachments gives the
+   * first turn again (`replayed`), also from another daily bucket; else `request_conflict`. Promises resolve in admission order.
    */
   admit(turn: AdmitTurn): Promise<Result<{ turn: Turn; replayed: boolean }>>;
   getTurn(turnId: string): Promise<Turn | undefined>;
+  /** What was sent with a turn that has not ended, in its order; empty after the end. */
+  attachments(turnId: string): Promise<Attachment[]>;
   /** Starts a run: turn `queued` → `running`, the user message appended (and returned) with the first run. */
   startRun(turnId: string, runId: string, now: string): Promise<{ run: Run; userMessage?: Message }>;
   openStep(step: StepRecord): Promise<void>;
