@@ -1,11 +1,12 @@
 import { McpError } from "../core/errors.ts";
 import type { JsonValue } from "../core/json.ts";
-import type { Model, ModelMessage, ToolCall } from "../core/ports/model.ts";
+import type { Model, ModelMessage, ModelResult, ToolCall } from "../core/ports/model.ts";
 import type { Clock, Ids, Logger } from "../core/ports/platform.ts";
 import type { ToolOutcome, ToolSession } from "../core/ports/tools.ts";
 import type { TurnStore } from "../core/ports/turns.ts";
 import type { ConversationEvent } from "../core/turn.ts";
 import { abortable } from "./abortable.ts";
+import { answerNotes, isCutShort } from "./answer-notes.ts";
 import { boundedToolText, systemText } from "./context.ts";
 import { TurnFailure } from "./failure.ts";
 
@@ -13,7 +14,11 @@ import { TurnFailure } from "./failure.ts";
  * Owns: the loop of one run: a model call, its tool calls, the next model call.
  *
  * I1. A model call and a tool call begin only after the row that announces them is durable.
- * I2. No tool runs whose result no model call could see: at the step limit the turn fails before the tools run.
+ * I2. No tool runs whose result no model call could see: at the step limit the turn fails before the tools run. None
+ *     runs of an answer that was cut short either: its calls may not be whole.
+ * I3. Several calls in one answer run one after another, in the model's order: some depend on each other all the same,
+ *     and nothing tells which.
+ * I4. A model's own record of its answer (reasoning, signatures) goes to the journal and back to it, nowhere else.
  */
 export interface StepDeps {
   readonly turns: TurnStore;
@@ -35,13 +40,15 @@ export interface StepInput {
   emit(event: ConversationEvent): void;
 }
 
-/** Resolves with the text of the last model call. Rejects with the signal's reason once it aborts. */
+/** Resolves with the text of the last model call and what the person should know about it. Rejects with the signal's reason once it aborts. */
 export async function runSteps(deps: StepDeps, input: StepInput): Promise<string> {
   const { turns, model, ids } = deps;
   const { runId, turnId, session, maxSteps, signal, emit } = input;
   const now = () => new Date(deps.clock.now()).toISOString();
   const messages = [...input.messages];
   const callIds = new Set<string>();
+  const notices = new Set<string>();
+  let before: ModelResult | undefined;
 
   for (let index = 0; index < maxSteps; index++) {
     const stepId = ids.uuid();
@@ -57,12 +64,14 @@ export async function runSteps(deps: StepDeps, input: StepInput): Promise<string
           inputSchema,
         })),
         signal,
-        onText: (text) => {
-          if (!signal.aborted) emit({ type: "delta", turnId, text });
-        },
+        onText: preview,
+        ...(before?.answeredBy === undefined ? {} : { startWith: before.answeredBy }),
+        ...(before?.measured === undefined ? {} : { measured: before.measured }),
       }),
       signal,
     );
+    before = result;
+    for (const notice of result.notices ?? []) notices.add(notice);
     const toolCalls = result.toolCalls.map((call) => ({ ...call, callId: ownCallId(call.callId) }));
     await turns.closeStep(stepId, {
       finishedAt: now(),
@@ -71,13 +80,25 @@ export async function runSteps(deps: StepDeps, input: StepInput): Promise<string
       stopReason: result.stopReason,
       ...(result.inputTokens === undefined ? {} : { inputTokens: result.inputTokens }),
       ...(result.outputTokens === undefined ? {} : { outputTokens: result.outputTokens }),
+      ...(result.usageComplete === undefined ? {} : { usageComplete: result.usageComplete }),
+      ...(result.answeredBy === undefined ? {} : { answeredBy: result.answeredBy }),
+      ...(result.reply === undefined ? {} : { parts: result.reply.parts }),
     });
-    if (toolCalls.length === 0) return result.text;
+    if (toolCalls.length === 0 || isCutShort(result.stopReason)) {
+      const notes = answerNotes(result, notices);
+      if (notes !== "") preview(notes);
+      return result.text + notes;
+    }
     if (index + 1 === maxSteps) break;
-    messages.push({ role: "assistant", content: result.text, toolCalls });
+    const { text, reply } = result;
+    messages.push({ role: "assistant", content: text, toolCalls, ...(reply === undefined ? {} : { reply }) });
     for (const call of toolCalls) messages.push(await answer(stepId, call));
   }
   throw new TurnFailure("step_limit", `The agent needed more than ${maxSteps} steps and was stopped.`);
+
+  function preview(text: string): void {
+    if (!signal.aborted) emit({ type: "delta", turnId, text });
+  }
 
   /** Some providers number calls anew in each step or leave the id empty; the journal needs one name per call. */
   function ownCallId(callId: string): string {

@@ -4,6 +4,7 @@ import type { Ids } from "../core/ports/platform.ts";
 import type { Synthesis, SynthesisRequest } from "../core/ports/synthesis.ts";
 import type { TurnStore } from "../core/ports/turns.ts";
 import { abortable } from "./abortable.ts";
+import { answerNotes } from "./answer-notes.ts";
 import { modelHistory, systemText } from "./context.ts";
 import { frameUntrusted } from "./framing.ts";
 
@@ -28,9 +29,14 @@ const MODE_LINES: Record<SynthesisRequest["mode"], string> = {
 };
 
 /**
- * The synthesis turn: exactly one model call without tools, from the pinned snapshot or, for detached routes, the
- * latest bounded history. Commits nothing. Tool calls that a model makes all the same are ignored. Rejects as the
- * model does, or with the signal's reason.
+ * The synthesis turn: one model call without tools, from the pinned snapshot or, for detached routes, the latest
+ * bounded history. Commits nothing. Tool calls that a model makes all the same are ignored. What the person should know
+ * about the answer (it was cut off, refused, given by another model) stands at its end. Rejects as the model does, or
+ * with the signal's reason.
+ *
+ * At most once (protocol.md): a model runs at most once for one synthesis, also over retries and fallback models. So
+ * the call is marked `atMostOnce`, and is repeated only after a failure which proves that no model ran; a doubtful
+ * failure ends the synthesis, and nothing here or above asks again.
  */
 export function createSynthesis({
   model,
@@ -58,8 +64,10 @@ export function createSynthesis({
         messages: [...modelHistory(history), { role: "user", content: prompt }],
         tools: [],
         signal,
+        atMostOnce: true,
       });
-      return (await abortable(call, signal)).text;
+      const result = await abortable(call, signal);
+      return result.text + answerNotes({ ...result, toolCalls: [] }, result.notices ?? []);
     },
   };
 }

@@ -9,6 +9,7 @@ import type { RunClaimsIssuer } from "../core/ports/run-claims.ts";
 import type { ToolHost } from "../core/ports/tools.ts";
 import type { TurnStore } from "../core/ports/turns.ts";
 import type { Message, Turn } from "../core/turn.ts";
+import { invalidAttachments } from "./attachments.ts";
 import { cancelledTurn, interruptedTurn } from "./failure.ts";
 import { createObservers } from "./observers.ts";
 import { failInterruptedTurns } from "./recovery.ts";
@@ -107,6 +108,7 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
         thread: input.thread ?? "main",
         // A lone surrogate has no UTF-8: the stored text would differ from the one that a retry brings.
         text: input.text.toWellFormed(),
+        ...(input.attachments === undefined ? {} : { attachments: input.attachments }),
         replyTo: input.replyTo,
         now: now(),
         maxQueued: limits.queue,
@@ -167,7 +169,7 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
 }
 
 /** The bounds that a snapshot of the turn must keep (store-format.md §4), checked before anything is durable. */
-function invalidInput({ text, conversationId, requestId }: TurnInput) {
+function invalidInput({ text, conversationId, requestId, attachments }: TurnInput) {
   if (text.trim() === "" || utf8Bytes(text) > TURN_TEXT_MAX_BYTES) {
     return refuse("invalid_text", `a turn needs a text of at most ${TURN_TEXT_MAX_BYTES} bytes of UTF-8`);
   }
@@ -181,5 +183,5 @@ function invalidInput({ text, conversationId, requestId }: TurnInput) {
   if (!requestId.isWellFormed()) {
     return refuse("invalid_requestId", "a request id must be well-formed Unicode");
   }
-  return undefined;
+  return attachments === undefined ? undefined : invalidAttachments(attachments);
 }

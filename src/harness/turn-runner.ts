@@ -81,6 +81,8 @@ export async function runTurn(deps: RunnerDeps, turn: Turn, control: TurnControl
   /** The tools are open exactly as long as the steps run. */
   async function work(run: Run, { capabilities }: RunClaims): Promise<string> {
     const history = await turns.history(conversationId, HISTORY_MAX_MESSAGES, run.originRunId);
+    const attachments = await turns.attachments(turnId);
+    const question = { role: "user" as const, content: turn.text };
     const session = await openTools(run.runId, capabilities);
     try {
       for (const { server, code, message } of session.warnings) {
@@ -94,7 +96,10 @@ export async function runTurn(deps: RunnerDeps, turn: Turn, control: TurnControl
       return await runSteps(deps, {
         runId: run.runId,
         turnId,
-        messages: [...modelHistory(history), { role: "user", content: turn.text }],
+        messages: [
+          ...modelHistory(history),
+          attachments.length === 0 ? question : { ...question, attachments },
+        ],
         session,
         maxSteps: deps.maxSteps,
         signal,
