@@ -214,8 +214,9 @@ function stateDirSteps(fs: FileSystem, stateDir: string): FileStep[] {
 
 /**
  * Makes durable what the last process may have been killed before it could sync, and what is relied on from here on:
- * the names of a new directory, which must not be lost with what will be acknowledged; and a transaction or marker,
- * whose records must not reach their own files while it can still be lost itself, or half of it could remain.
+ * the names of a new directory, which must not be lost with what will be acknowledged; a transaction or marker, whose
+ * records must not reach their own files while it can still be lost itself, or half of it could remain; and the unlink
+ * of a marker, which must not come back over members that change from now on.
  */
 function settleNames(fs: FileSystem, paths: StorePaths, inspection: Inspection, logger: Logger): void {
   // Once the manifest requires the guard, all names of a new directory were synced.
@@ -234,7 +235,7 @@ function settleNames(fs: FileSystem, paths: StorePaths, inspection: Inspection, 
   if (fresh || inspection.transaction !== undefined) {
     fs.runSync([{ op: "syncDir", path: paths.stateDir, label: "folder.sync" }]);
   }
-  if (inspection.markers.length > 0) {
+  if (!inspection.missingFolders.includes(paths.markers)) {
     fs.runSync([{ op: "syncDir", path: paths.markers, label: "marker.sync" }]);
   }
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
-import { claim, openStore, recordsOf } from "../support/store-harness.ts";
+import { claim, GROUP, member, openStore, recordsOf, snapshotOf } from "../support/store-harness.ts";
 
 /**
  * A process is killed, another opens the directory as it stands, acknowledges a claim, and then the power goes: names
@@ -57,5 +57,27 @@ test("a transaction that a killed process left unsynced is never torn by its rec
       const again = await openStore({ fs: fs.afterPowerCut((_, index) => index === only), seed: "killed" });
       expect([[], ["one", "two"]]).toContainEqual(Object.keys(recordsOf(again)));
     }
+  }
+});
+
+test("a marker whose unlink a killed process left unsynced does not come back over a changed member", async () => {
+  const fs = createMemoryFileSystem();
+  const store = await openStore({ fs, seed: "killed" });
+  const stored = await store.snapshots.put(snapshotOf());
+  if (!stored.ok) throw new Error("the snapshot was refused");
+  const bound = member("m-1", stored.value.ref, store.secret);
+  await store.commit({ puts: [bound] });
+  fs.failWhen((operation) => (operation.label === "marker.unlink.sync" ? "EPOWER" : undefined));
+  await store.activate(GROUP, stored.value.ref.digest, bound.createdAt).catch(() => {});
+
+  const next = fs.takeOver();
+  const second = await openStore({ fs: next, seed: "killed" });
+  const pinned = second.head.get("m-1");
+  if (pinned === undefined) throw new Error("the member is gone");
+  expect(pinned.originContextState).toBe("pinned");
+  await second.commit({ puts: [{ ...pinned, state: "cancelled" }] });
+  for (const survival of ["none", "all"] as const) {
+    const again = await openStore({ fs: next.afterPowerCut(survival), seed: "killed" });
+    expect(again.head.get("m-1")?.state).toBe("cancelled");
   }
 });

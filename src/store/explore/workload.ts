@@ -71,6 +71,8 @@ export function generateWorkload(seed: number): Workload {
   const length = 20 + random.below(50);
   while (steps.length < length) {
     steps.push(...episode(random));
+    // What a killed process leaves unsynced is the hardest to be right about.
+    if (random.chance(0.05)) steps.push({ op: "pause", turns: 1 + random.below(60) }, { op: "kill" });
     if (haste === 0 || random.chance(0.15)) steps.push({ op: "settle" });
     else if (haste === 1 || random.chance(0.5)) steps.push({ op: "pause", turns: 1 + random.below(30) });
   }
