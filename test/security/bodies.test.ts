@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { payloadHash } from "../../src/core/derive.ts";
 import type { ClaimAnswer, ErrorBody } from "../../src/core/wire.ts";
 import { until } from "../support/binary.ts";
@@ -6,6 +6,9 @@ import { head, rawConnection } from "../support/raw-http.ts";
 import { inAnHour, SERVICE_TOKEN, type SecurityWorld, securityWorld } from "../support/security-world.ts";
 
 /** Odd and hostile bodies against a running host. */
+
+// Real processes start here, on machines that may be busy.
+setDefaultTimeout(60_000);
 
 let world: SecurityWorld;
 beforeAll(async () => {

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
 import type { ClaimAnswer } from "../../src/core/wire.ts";
@@ -15,6 +15,9 @@ import {
 } from "../support/security-world.ts";
 
 /** Secrets and private texts with marks in them, through whole lifecycles; then every sink is searched for them. */
+
+// Real processes start here, on machines that may be busy.
+setDefaultTimeout(60_000);
 
 const PAYLOAD = "canary-payload-93af";
 const DETACHED_PAYLOAD = "canary-detached-payload-11c4";

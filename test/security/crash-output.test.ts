@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -14,6 +14,9 @@ import {
 } from "../support/security-world.ts";
 
 /** What a host and its commands say when files are damaged or mistyped: never what stood in them. */
+
+// Real processes start here, on machines that may be busy.
+setDefaultTimeout(60_000);
 
 /** An identifier, because engines quote those in their messages about JSON. */
 const CANARY = "canary_in_file_4d1e";

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { operatorToken } from "../../src/core/derive.ts";
 import { CLAIM_ENV } from "../../src/core/mcp-servers.ts";
 import type { ClaimAnswer, ErrorBody } from "../../src/core/wire.ts";
@@ -14,6 +14,9 @@ import {
 } from "../support/security-world.ts";
 
 /** Who may do what: every class of token of a running host, taken from real runs, at every door. */
+
+// Real processes start here, on machines that may be busy.
+setDefaultTimeout(60_000);
 
 let world: SecurityWorld;
 const ends: (() => void)[] = [];

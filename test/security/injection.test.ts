@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { deliveryKey } from "../../src/core/derive.ts";
 import type { ClaimAnswer } from "../../src/core/wire.ts";
 import { until } from "../support/binary.ts";
@@ -6,6 +6,9 @@ import type { ModelRequestSeen } from "../support/model-server.ts";
 import { capabilityOf, type SecurityWorld, securityWorld } from "../support/security-world.ts";
 
 /** Hostile payloads through the whole life of a continuation: claim in a real run, result, synthesis, delivery. */
+
+// Real processes start here, on machines that may be busy.
+setDefaultTimeout(60_000);
 
 const QUESTION = "use alpha for the ordinary question";
 const CONVERSATION = "asker";

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
+import { afterAll, beforeAll, beforeEach, expect, setDefaultTimeout, test } from "bun:test";
 import type { ClaimAnswer, ErrorBody } from "../../src/core/wire.ts";
 import { head, type RawAnswer, rawConnection, rawExchange } from "../support/raw-http.ts";
 import { SERVICE_TOKEN, type SecurityWorld, securityWorld } from "../support/security-world.ts";
@@ -7,6 +7,9 @@ import { SERVICE_TOKEN, type SecurityWorld, securityWorld } from "../support/sec
  * Odd and hostile HTTP messages against a running host, byte by byte. Where Bun answers by itself, before our code
  * sees a request, the answer has no body and `connection: close`; those cases say `bun`.
  */
+
+// Real processes start here, on machines that may be busy.
+setDefaultTimeout(60_000);
 
 let world: SecurityWorld;
 let claimed: ClaimAnswer;

@@ -1,10 +1,13 @@
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import type { ClaimAnswer, ErrorBody } from "../../src/core/wire.ts";
 import { head, rawConnection, rawExchange } from "../support/raw-http.ts";
 import { capabilityOf, type SecurityWorld, securityWorld } from "../support/security-world.ts";
 
 /** Rules that hold on every route of both ports of a running host, over raw sockets and with real tokens. */
+
+// Real processes start here, on machines that may be busy.
+setDefaultTimeout(60_000);
 
 interface Door {
   readonly port: number;
