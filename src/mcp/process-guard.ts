@@ -1,4 +1,3 @@
-import { type ChildProcess, spawn } from "node:child_process";
 import type { Clock, Ids, Logger } from "../core/ports/platform.ts";
 
 /**
@@ -7,8 +6,9 @@ import type { Clock, Ids, Logger } from "../core/ports/platform.ts";
  *
  * I1. The guard knows of a server before it exists: a mark in its environment is announced before the start, its
  *     process id after it. So there is no moment at which a SIGKILL of the host leaves a server unknown.
- * I2. A server that ends by itself at the end of its input is left alone, and so are helpers that it left behind
- *     (see stdio.ts, I3). Of any other nothing of its process group is left.
+ *     What is said is in the pipe, not in a buffer of ours, when the saying returns.
+ * I2. After the host's end a server has a moment to end by itself at the end of its input, and its helpers with it.
+ *     Then nothing is left of its process group. A helper that left the group has chosen a life of its own.
  * I3. The guard gets nothing of the host's environment, and stands outside of its process group and terminal.
  */
 
@@ -19,7 +19,7 @@ const MARK_BYTES = 12;
 const TERM_AFTER_MS = 1_000;
 const KILL_AFTER_MS = 3_000;
 const GIVE_UP_AFTER_MS = 10_000;
-const LOOK_EVERY_MS = 50;
+const LOOK_EVERY_MS = 100;
 
 export interface ProcessGuard {
   /** Announces a server; the variable goes into its environment. */
@@ -41,30 +41,41 @@ export interface ProcessGuardOptions {
 export function createProcessGuard({ command, ids, logger }: ProcessGuardOptions): ProcessGuard {
   /** What is announced or runs, as the lines that a new guard is told first. */
   const watched = new Map<string, string>();
-  let guard: ChildProcess | undefined;
+  let guard: Bun.Subprocess<"pipe", "ignore", "ignore"> | undefined;
   let closed = false;
 
-  const tell = (line: string) => guard?.stdin?.write(line);
+  /** Lost with a guard that ended just now: the next one is told everything again. */
+  const tell = (line: string) => {
+    try {
+      guard?.stdin.write(line);
+      void guard?.stdin.flush();
+    } catch {
+      guard = undefined;
+    }
+  };
+
+  const dismiss = () => {
+    if (!closed || watched.size > 0) return;
+    void guard?.stdin.end();
+    guard = undefined;
+  };
 
   const ensure = () => {
     if (guard !== undefined || closed) return;
-    const [program = "", ...args] = command;
-    const child = spawn(program, args, {
+    const child = Bun.spawn([...command], {
       cwd: "/",
       env: {},
-      stdio: ["pipe", "ignore", "ignore"],
+      stdin: "pipe",
+      stdout: "ignore",
+      stderr: "ignore",
       detached: true,
+      onExit(ended) {
+        if (guard !== ended) return;
+        guard = undefined;
+        logger.warn("the guard of the mcp servers ended; the next start of a server starts another");
+      },
     });
     guard = child;
-    const ended = () => {
-      if (guard !== child) return;
-      guard = undefined;
-      if (!closed)
-        logger.warn("the guard of the mcp servers ended; the next start of a server starts another");
-    };
-    child.on("error", ended);
-    child.on("exit", ended);
-    child.stdin?.on("error", () => {});
     child.unref();
     for (const line of watched.values()) tell(line);
   };
@@ -80,7 +91,7 @@ export function createProcessGuard({ command, ids, logger }: ProcessGuardOptions
       const forget = () => {
         watched.delete(mark);
         tell(`- ${mark}\n`);
-        if (closed && watched.size === 0) guard?.stdin?.end();
+        dismiss();
       };
       remember(`? ${mark}\n`);
       return {
@@ -94,7 +105,7 @@ export function createProcessGuard({ command, ids, logger }: ProcessGuardOptions
     },
     close() {
       closed = true;
-      if (watched.size === 0) guard?.stdin?.end();
+      dismiss();
     },
   };
 }
@@ -104,8 +115,8 @@ export interface GuardProcess {
   /** What the host says, until it is gone. */
   readonly input: AsyncIterable<Uint8Array>;
   readonly clock: Clock;
-  /** Processes whose environment has this entry. Empty where the system does not tell. */
-  marked(entry: string): readonly number[];
+  /** Running processes whose environment has this entry, with their groups. Empty where the system does not tell. */
+  marked(entry: string): readonly { readonly pid: number; readonly group: number }[];
   isRunning(pid: number): boolean;
   /** Signals a process group; a group that is gone is no error. */
   signalGroup(group: number, signal: "SIGTERM" | "SIGKILL"): void;
@@ -125,23 +136,29 @@ export async function runProcessGuard({ input, clock, ...system }: GuardProcess)
       else pids.set(mark, pid === undefined ? undefined : Number(pid));
     }
   }
-  const leaders = new Set([...pids.values()].filter((pid) => pid !== undefined));
-  const unseen = [...pids].filter(([, pid]) => pid === undefined).map(([mark]) => `${MARK_ENV}=${mark}`);
+  // A server leads a group of its own; one that was only announced is found by its mark.
+  const groups = new Map(pids);
   const gone = clock.now();
   const signalled = new Set<number>();
+  const isLeft = (mark: string): boolean => {
+    const members = system.marked(`${MARK_ENV}=${mark}`);
+    const group = groups.get(mark) ?? members[0]?.group;
+    groups.set(mark, group);
+    return (
+      group !== undefined && (system.isRunning(group) || members.some((member) => member.group === group))
+    );
+  };
   for (;;) {
     const passed = clock.now() - gone;
+    const left = [...groups.keys()].filter(isLeft);
     // A server that was about to start may appear a little later than its host died.
-    for (const entry of unseen) for (const pid of system.marked(entry)) leaders.add(pid);
-    const running = [...leaders].filter((pid) => system.isRunning(pid));
-    const waiting = unseen.length > 0 && passed < TERM_AFTER_MS;
-    if ((running.length === 0 && !waiting) || passed > GIVE_UP_AFTER_MS) break;
-    if (passed >= TERM_AFTER_MS) {
-      for (const pid of running) {
-        if (passed < KILL_AFTER_MS && signalled.has(pid)) continue;
-        signalled.add(pid);
-        system.signalGroup(pid, passed >= KILL_AFTER_MS ? "SIGKILL" : "SIGTERM");
-      }
+    const awaited = passed < KILL_AFTER_MS && [...groups.values()].includes(undefined);
+    if ((left.length === 0 && !awaited) || passed > GIVE_UP_AFTER_MS) break;
+    const signal = passed >= KILL_AFTER_MS ? "SIGKILL" : "SIGTERM";
+    for (const group of passed < TERM_AFTER_MS ? [] : left.map((mark) => groups.get(mark))) {
+      if (group === undefined || (signal === "SIGTERM" && signalled.has(group))) continue;
+      signalled.add(group);
+      system.signalGroup(group, signal);
     }
     const later = Promise.withResolvers<void>();
     clock.timer(LOOK_EVERY_MS, later.resolve);

@@ -2,29 +2,35 @@ import { readdirSync, readFileSync } from "node:fs";
 
 /** What the system tells about its processes. */
 
-/** Ids of this user's processes whose environment has exactly this entry. Empty on systems other than Linux. */
-export function processesWithEnvironment(entry: string): number[] {
+/** This user's running processes whose environment has exactly this entry. Empty on systems other than Linux. */
+export function processesWithEnvironment(entry: string): { pid: number; group: number }[] {
   if (process.platform !== "linux") return [];
   return readdirSync("/proc")
     .filter((name) => /^[0-9]+$/.test(name))
     .filter((pid) => procFile(pid, "environ")?.split("\0").includes(entry) === true)
-    .map(Number);
+    .flatMap((pid) => {
+      const group = runningGroup(pid);
+      return group === undefined ? [] : [{ pid: Number(pid), group }];
+    });
 }
 
 /** Whether a process runs. On Linux a dead one whom nobody has reaped does not count. */
 export function isRunning(pid: number): boolean {
-  if (process.platform === "linux") {
-    // pid (name) state …; the name may hold anything, also parentheses.
-    const stat = procFile(String(pid), "stat");
-    const state = stat?.slice(stat.lastIndexOf(")") + 2)[0];
-    return state !== undefined && state !== "Z" && state !== "X";
-  }
+  if (process.platform === "linux") return runningGroup(String(pid)) !== undefined;
   try {
     process.kill(pid, 0);
     return true;
   } catch {
     return false;
   }
+}
+
+/** The process group of a process that is alive (Linux). */
+function runningGroup(pid: string): number | undefined {
+  const stat = procFile(pid, "stat");
+  // pid (name) state parent group …; the name may hold anything, also parentheses.
+  const [state, , group] = stat?.slice(stat.lastIndexOf(")") + 2).split(" ") ?? [];
+  return state === undefined || state === "Z" || state === "X" ? undefined : Number(group);
 }
 
 /** Sends a signal to a process group; one that is gone is no error. */
