@@ -1,0 +1,226 @@
+import { describe, expect, test } from "bun:test";
+import { McpError } from "../../src/core/errors.ts";
+import {
+  type ClientPool,
+  createClientPool,
+  IDLE_CLOSE_MS,
+  type PoolOptions,
+  RESTART_BASE_MS,
+  RESTART_CAP_MS,
+  STABLE_AFTER_MS,
+} from "../../src/mcp/client-pool.ts";
+import type { Connection } from "../../src/mcp/connection.ts";
+import { createFakeClock } from "../support/fake-clock.ts";
+import { never } from "../support/mcp-host.ts";
+import { silentLogger } from "../support/silent-logger.ts";
+
+interface FakeClient extends Connection {
+  readonly closed: () => boolean;
+  /** The server is gone. */
+  lose(): void;
+}
+
+interface World {
+  readonly pool: ClientPool;
+  readonly clock: ReturnType<typeof createFakeClock>;
+  /** Every client that was made, in order. */
+  readonly made: FakeClient[];
+  /** While true, servers can't be reached. */
+  down: boolean;
+  /** While set, a connect waits for it. */
+  gate: Promise<void> | undefined;
+}
+
+const SPEC = { command: "x" };
+
+function client(server: string, world: Pick<World, "down" | "gate">): FakeClient {
+  let open = false;
+  let closed = false;
+  const listing = () => ({ tools: [], warnings: [], failed: !open });
+  return {
+    server,
+    async connect() {
+      await world.gate;
+      open = !world.down && !closed;
+      return listing();
+    },
+    list: async () => listing(),
+    call: async () => ({ text: "", isError: false }),
+    isOpen: () => open && !closed,
+    about: () => undefined,
+    async close() {
+      closed = true;
+    },
+    closed: () => closed,
+    lose() {
+      open = false;
+    },
+  };
+}
+
+function world(over: Partial<PoolOptions> = {}): World {
+  const clock = createFakeClock();
+  const made: FakeClient[] = [];
+  const state = { down: false, gate: undefined as Promise<void> | undefined };
+  const pool = createClientPool({
+    create(server) {
+      const next = client(server, state);
+      made.push(next);
+      return next;
+    },
+    clock,
+    logger: silentLogger,
+    ...over,
+  });
+  return Object.assign(state, { pool, clock, made });
+}
+
+describe("a shared client", () => {
+  test("serves every run, is kept while it idles, and is closed when it idled for long", async () => {
+    const { pool, clock, made } = world();
+    const [first, second] = await Promise.all([pool.borrow("a", SPEC, never), pool.borrow("a", SPEC, never)]);
+    expect(first.connection).toBe(second.connection as Connection);
+    await first.release();
+    await first.release();
+    clock.advance(IDLE_CLOSE_MS);
+    expect(made[0]?.closed()).toBe(false);
+    await second.release();
+    clock.advance(IDLE_CLOSE_MS - 1);
+    await (await pool.borrow("a", SPEC, never)).release();
+    clock.advance(IDLE_CLOSE_MS - 1);
+    expect(made.map((each) => each.closed())).toEqual([false]);
+    clock.advance(1);
+    expect(made.map((each) => each.closed())).toEqual([true]);
+    await pool.borrow("a", SPEC, never);
+    expect(made.length).toBe(2);
+  });
+
+  test("that a rotation retires serves who has it to the end, while later runs get a new one", async () => {
+    const { pool, made } = world();
+    const old = await pool.borrow("a", SPEC, never);
+    const idle = await pool.borrow("b", SPEC, never);
+    await idle.release();
+    pool.rotate();
+    expect(made.map((each) => each.closed())).toEqual([false, true]);
+    const next = await pool.borrow("a", SPEC, never);
+    expect(next.connection).not.toBe(old.connection as Connection);
+    expect(old.connection?.isOpen()).toBe(true);
+    await old.release();
+    expect(made.map((each) => each.closed())).toEqual([true, true, false]);
+  });
+
+  test("that is rotated while it connects still reaches who waits for it, and ends after them", async () => {
+    const it = world();
+    const gate = Promise.withResolvers<void>();
+    it.gate = gate.promise;
+    const waiting = it.pool.borrow("a", SPEC, never);
+    it.pool.rotate();
+    gate.resolve();
+    const loan = await waiting;
+    expect(loan.connection?.isOpen()).toBe(true);
+    await loan.release();
+    expect(it.made[0]?.closed()).toBe(true);
+  });
+
+  test("is not ended by the abort of one run that waits for it", async () => {
+    const it = world();
+    const gate = Promise.withResolvers<void>();
+    it.gate = gate.promise;
+    const controller = new AbortController();
+    const first = it.pool.borrow("a", SPEC, controller.signal).catch((error: unknown) => error);
+    const second = it.pool.borrow("a", SPEC, never);
+    controller.abort();
+    expect(await first).toBeInstanceOf(McpError);
+    gate.resolve();
+    expect((await second).connection?.isOpen()).toBe(true);
+    expect(it.made.length).toBe(1);
+  });
+});
+
+describe("a server that fails", () => {
+  test("is started again at once, then after a delay that doubles up to a cap", async () => {
+    const it = world();
+    const attempt = async () => (await it.pool.borrow("a", SPEC, never)).listing.warnings[0]?.message;
+    it.down = true;
+    await attempt();
+    await attempt();
+    expect(it.made.length).toBe(2);
+    for (let delay = RESTART_BASE_MS; delay < RESTART_CAP_MS * 4; delay *= 2) {
+      const wait = Math.min(delay, RESTART_CAP_MS);
+      const before = it.made.length;
+      it.clock.advance(wait - 1);
+      expect(await attempt()).toContain("it is started again in 1 s");
+      expect(it.made.length).toBe(before);
+      it.clock.advance(1);
+      await attempt();
+      expect(it.made.length).toBe(before + 1);
+    }
+    expect(it.made.every((each) => each.closed())).toBe(true);
+  });
+
+  test("after a rotation is started at once", async () => {
+    const it = world();
+    it.down = true;
+    for (let round = 0; round < 5; round += 1) await it.pool.borrow("a", SPEC, never);
+    it.down = false;
+    it.pool.rotate();
+    expect((await it.pool.borrow("a", SPEC, never)).connection?.isOpen()).toBe(true);
+  });
+
+  test("that was lost is replaced for the next run; who has it keeps it until the release", async () => {
+    const it = world();
+    const lost = await it.pool.borrow("a", SPEC, never);
+    it.made[0]?.lose();
+    const [one, two] = await Promise.all([
+      it.pool.borrow("a", SPEC, never),
+      it.pool.borrow("a", SPEC, never),
+    ]);
+    expect(one.connection).toBe(two.connection as Connection);
+    expect(it.made.length).toBe(2);
+    expect(it.made[0]?.closed()).toBe(false);
+    await lost.release();
+    expect(it.made[0]?.closed()).toBe(true);
+  });
+
+  test("and stayed up long enough in between counts as new", async () => {
+    const it = world();
+    it.down = true;
+    for (let round = 0; round < 2; round += 1) await it.pool.borrow("a", SPEC, never);
+    it.clock.advance(RESTART_BASE_MS);
+    it.down = false;
+    await it.pool.borrow("a", SPEC, never);
+    it.clock.advance(STABLE_AFTER_MS);
+    it.made.at(-1)?.lose();
+    expect((await it.pool.borrow("a", SPEC, never)).connection?.isOpen()).toBe(true);
+  });
+});
+
+describe("the bound", () => {
+  test("lets an idle client give way, and refuses a new one when all are in use", async () => {
+    const it = world({ maxClients: 2 });
+    const a = await it.pool.borrow("a", SPEC, never);
+    const own = await it.pool.open(client("own", it), never);
+    const refused = await it.pool.borrow("b", SPEC, never);
+    expect(refused.listing.warnings[0]?.message).toBe("b: 2 clients are in use already");
+    expect((await it.pool.open(client("c", it), never)).listing.failed).toBe(true);
+    await a.release();
+    expect((await it.pool.borrow("b", SPEC, never)).connection?.isOpen()).toBe(true);
+    expect(it.made.map((each) => each.closed())).toEqual([true, false]);
+    await own.release();
+    expect((await it.pool.borrow("a", SPEC, never)).connection?.isOpen()).toBe(true);
+  });
+});
+
+test("the client of one run ends with the run, and a close ends every client", async () => {
+  const it = world();
+  const own = client("own", it);
+  await (await it.pool.open(own, never)).release();
+  expect(own.closed()).toBe(true);
+  const lent = await it.pool.borrow("a", SPEC, never);
+  const other = client("own", it);
+  await it.pool.open(other, never);
+  await it.pool.close();
+  expect([other.closed(), it.made[0]?.closed()]).toEqual([true, true]);
+  await lent.release();
+  expect((await it.pool.borrow("a", SPEC, never)).listing.failed).toBe(true);
+});
