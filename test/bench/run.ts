@@ -2,6 +2,8 @@
 
 const BENCHES: Record<string, () => Promise<{ bench(args: readonly string[]): Promise<void> }>> = {
   store: () => import("./store.ts"),
+  migrate: () => import("./migrate.ts"),
+  service: () => import("./service.ts"),
 };
 
 const [name = "", ...args] = process.argv.slice(2);
