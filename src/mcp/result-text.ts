@@ -16,13 +16,23 @@ export function resultText(result: Pick<CallToolResult, "content" | "structuredC
   return capText(parts.length === 0 ? "(no content)" : parts.join("\n"));
 }
 
-/** Servers repeat structured content as text for clients that don't know it. */
-function saysTheSame(part: Content, structured: unknown): boolean {
-  if (part.type !== "text" || !part.text.trimStart().startsWith("{")) return false;
+/** Servers repeat structured content as text for clients that don't know it, often without its only key. */
+function saysTheSame(part: Content, structured: Readonly<Record<string, unknown>>): boolean {
+  if (part.type !== "text") return false;
+  const values = Object.values(structured);
+  const candidates: unknown[] = values.length === 1 ? [structured, values[0]] : [structured];
+  const said = jsonOf(part.text);
+  return candidates.some(
+    (value) => value === part.text || (said !== undefined && canonicalJson(value) === canonicalJson(said)),
+  );
+}
+
+/** The value of a JSON text; undefined when it is none. */
+function jsonOf(text: string): unknown {
   try {
-    return canonicalJson(JSON.parse(part.text)) === canonicalJson(structured);
+    return JSON.parse(text);
   } catch {
-    return false;
+    return undefined;
   }
 }
 

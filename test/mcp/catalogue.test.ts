@@ -43,6 +43,11 @@ describe("result texts", () => {
     expect(said("three")).toBe('three\n{"open":3,"closed":4}');
     expect(said('{ "closed": 4, "open": 3 }')).toBe('{ "closed": 4, "open": 3 }');
     expect(said('{"open":')).toBe('{"open":\n{"open":3,"closed":4}');
+    const wrapped = (text: string, value: unknown) =>
+      resultText({ content: [{ type: "text", text }], structuredContent: { result: value } });
+    expect(wrapped("all of it\n", "all of it\n")).toBe("all of it\n");
+    expect(wrapped("[1, 2]", [1, 2])).toBe("[1, 2]");
+    expect(wrapped("most of it", "all of it")).toBe('most of it\n{"result":"all of it"}');
     expect(resultText({ content: [] })).toBe("(no content)");
   });
 

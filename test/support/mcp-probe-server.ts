@@ -1,12 +1,18 @@
 /**
  * A stdio MCP server that shows what it was given and can misbehave. Modes (first argument):
  * `plain`, `stubborn` (ignores end of input and SIGTERM, and so does a helper it starts), `dies` (exits before it
- * answers), `wrapper` (ends at SIGTERM only, its helper not even then), `helped` (starts a helper that outlives it), `nolist` (its tools/list is an error), `mute` (reads and never answers).
+ * answers), `wrapper` (ends at SIGTERM only, its helper not even then), `helped` (starts a helper that outlives it), `nolist` (its tools/list is an error), `mute` (reads and never answers), `old` (speaks the first protocol only).
+ * `VERSION` in its environment is the version that it tells; `evolve` changes the schema of `echo`; `ask` asks a person.
  */
 import { createHash } from "node:crypto";
 import { Server } from "@modelcontextprotocol/sdk/server/index.js";
 import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
-import { CallToolRequestSchema, ListToolsRequestSchema } from "@modelcontextprotocol/sdk/types.js";
+import {
+  CallToolRequestSchema,
+  ElicitResultSchema,
+  InitializeRequestSchema,
+  ListToolsRequestSchema,
+} from "@modelcontextprotocol/sdk/types.js";
 
 const mode = process.argv[2] ?? "plain";
 if (mode === "dies") {
@@ -23,19 +29,37 @@ if (mode === "stubborn" || mode === "wrapper") {
 if (mode === "helped") Bun.spawn(["sleep", "600"], { stdout: "inherit" });
 if (mode === "mute") setInterval(() => {}, 1000);
 
-const server = new Server({ name: "probe", version: "1" }, { capabilities: { tools: {} } });
+const server = new Server(
+  { name: "probe", version: process.env.VERSION ?? "1" },
+  { capabilities: { tools: { listChanged: true } } },
+);
 const inputSchema = { type: "object" as const };
 const pages = [
   ["echo", "env", "slow"],
   ["steady", "stray.name", "picture"],
   ["refuse", "crash", "leak"],
+  ...(process.env.MORE === undefined ? [] : [["evolve", "ask", "context"]]),
 ];
+let evolved = 0;
+
+if (mode === "old") {
+  server.setRequestHandler(InitializeRequestSchema, () => ({
+    protocolVersion: "2024-10-07",
+    capabilities: { tools: {} },
+    serverInfo: { name: "old probe", version: "0" },
+  }));
+}
 
 server.setRequestHandler(ListToolsRequestSchema, ({ params }) => {
   if (mode === "nolist") throw new Error("no list today");
   const page = Number(params?.cursor ?? "0");
   return {
-    tools: (pages[page] ?? []).map((name) => ({ name, description: `does ${name}`, inputSchema })),
+    tools: (pages[page] ?? []).map((name) => ({
+      name,
+      description: `does ${name}`,
+      inputSchema:
+        name === "echo" && evolved > 0 ? { ...inputSchema, properties: { evolved: {} } } : inputSchema,
+    })),
     ...(page + 1 < pages.length ? { nextCursor: String(page + 1) } : {}),
   };
 });
@@ -77,6 +101,22 @@ server.setRequestHandler(CallToolRequestSchema, async ({ params }, extra) => {
         });
       }
       return text("finished");
+    }
+    case "evolve":
+      evolved += 1;
+      await extra.sendNotification({ method: "notifications/tools/list_changed" });
+      return text("evolved");
+    case "ask": {
+      const request = {
+        method: "elicitation/create" as const,
+        params: { message: "your name?", requestedSchema: { type: "object" as const, properties: {} } },
+      };
+      const answer = await extra.sendRequest(request, ElicitResultSchema);
+      return text(`the answer: ${answer.action}`);
+    }
+    case "context": {
+      const names = Object.keys(process.env).filter((name) => /^MONO_AGENT_(MCP|INTERACTION)_/.test(name));
+      return text(JSON.stringify(Object.fromEntries(names.map((name) => [name, process.env[name]]))));
     }
     case "picture":
       return {
