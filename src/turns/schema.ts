@@ -127,7 +127,8 @@ CREATE TABLE turn_attachments (
 ) STRICT;
 `;
 
-const MIGRATIONS: readonly string[] = [FIRST, TOOL_BINDING, ANSWER_PARTS];
+/** In order; the first makes the ledger of the first release. */
+export const MIGRATIONS: readonly string[] = [FIRST, TOOL_BINDING, ANSWER_PARTS];
 
 /** The schema this build writes. */
 export const SCHEMA_VERSION = MIGRATIONS.length;

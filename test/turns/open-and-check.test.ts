@@ -17,7 +17,7 @@ import { join } from "node:path";
 import type { FileSystem } from "../../src/core/ports/platform.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
 import { checkTurns } from "../../src/turns/check.ts";
-import { SCHEMA_VERSION } from "../../src/turns/schema.ts";
+import { MIGRATIONS, SCHEMA_VERSION } from "../../src/turns/schema.ts";
 import { openTurnStore } from "../../src/turns/turn-store.ts";
 import {
   AT,
@@ -164,6 +164,38 @@ describe("schema", () => {
     await store.close();
     expect(check()).toMatchObject({ kind: "ok" });
   });
+});
+
+test("a ledger from before tool bindings is brought up to date and keeps what it holds", async () => {
+  const db = new Database(folder.path);
+  chmodSync(folder.path, 0o600);
+  db.exec(`${MIGRATIONS[0]}; PRAGMA user_version = 1`);
+  db.exec("INSERT INTO conversations VALUES ('terminal:a', 'terminal:a', '2026-11-30T12:00:00.000Z')");
+  db.exec(
+    `INSERT INTO messages (conversation_id, base_id, role, content, created_at)
+     VALUES ('terminal:a', 'terminal:a', 'assistant', 'answer', '2026-11-30T12:00:00.000Z')`,
+  );
+  db.close();
+  expect(check()).toEqual({ kind: "migration_due", schemaVersion: 1 });
+  const store = await folder.open();
+  expect((await store.tail("terminal:a", 10)).map(({ content }) => content)).toContain("answer");
+  await store.admit(admission("t2"));
+  await store.startRun("t2", "r2", AT);
+  await store.openStep({ stepId: "s1", runId: "r2", index: 0, model: "m", startedAt: AT });
+  const call = {
+    runId: "r2",
+    stepId: "s1",
+    callId: "c",
+    server: "w",
+    tool: "t",
+    bindingDigest: "d1",
+    input: {},
+  };
+  await store.openToolCall({ ...call, startedAt: AT });
+  await store.close();
+  const after = new Database(folder.path, { readonly: true });
+  expect(after.query("SELECT binding_digest FROM tool_calls").all()).toEqual([{ binding_digest: "d1" }]);
+  after.close();
 });
 
 describe("check", () => {
