@@ -126,7 +126,8 @@ export interface LoadedConfig {
     /** Names of the conversations that are admitted; absent: all. */
     readonly allow?: readonly string[] | undefined;
   };
-  readonly host: { readonly stateDir: string };
+  /** `backupBeforeMigration`: the host backs its state up before it converts an older format. */
+  readonly host: { readonly stateDir: string; readonly backupBeforeMigration: boolean };
   readonly secrets: ConfigSecrets;
   /** What was ignored or replaced, a sentence each. */
   readonly warnings: readonly string[];
@@ -203,7 +204,7 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
     providers: { anthropic, openai, google, local: local.map(withoutSecret) },
     continuations,
     continuationsDisabled: declared?.enabled === false,
-    host: { stateDir: resolve(cwd, blocks.host.stateDir) },
+    host: { ...blocks.host, stateDir: resolve(cwd, blocks.host.stateDir) },
     secrets: createSecrets(
       options.env,
       apiKeyNames,

@@ -248,7 +248,12 @@ export const BLOCKS = {
       allow: z.array(terminalConversation).optional(),
     })
     .prefault({}),
-  host: z.strictObject({ stateDir: path.default(".mono-agent") }).prefault({}),
+  host: z
+    .strictObject({
+      stateDir: path.default(".mono-agent"),
+      backupBeforeMigration: z.boolean().default(true).describe("true or false"),
+    })
+    .prefault({}),
 } as const;
 
 export const configSchema = z.strictObject(BLOCKS);

@@ -10,6 +10,7 @@ import type {
   DetachedClaimBody,
   ListAnswer,
   OwedAnswer,
+  Released,
   Resolution,
   ResultAnswer,
   ResultBody,
@@ -75,6 +76,13 @@ export interface OperatorActions {
   owed(query: { limit?: string }): Result<OwedAnswer>;
   /** Asks the channel now what became of an unknown post. */
   prove(continuationId: string): Promise<Result<ContinuationStatus>>;
+  /**
+   * After a restore: lets one that is held be synthesized and posted. `not_held` when it isn't. A synthesis that was
+   * under way in the backup ends as after any restart; the model is not asked twice.
+   */
+  release(continuationId: string): Promise<Result<ContinuationStatus>>;
+  /** The same for all that are held. */
+  releaseAll(): Promise<Result<Released>>;
   /** Durable changes as they happen. Returns what ends it. */
   watch(listener: (event: WatchEvent) => void): () => void;
   /** Captured text of a delivered capture continuation, else undefined. Not reachable over HTTP. */

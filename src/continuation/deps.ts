@@ -4,6 +4,7 @@ import type { Clock, Ids, Logger } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
 import type { Synthesis } from "../core/ports/synthesis.ts";
 import type { ContinuationMode } from "../core/record.ts";
+import type { RestoreHold } from "./hold.ts";
 
 /** A host-owned policy; callers name it and nothing else. */
 export interface NamedRoute {
@@ -26,4 +27,6 @@ export interface ContinuationDeps {
   readonly synthesis: Synthesis;
   readonly delivery: Delivery;
   readonly history: DeliveredHistory;
+  /** After a restore: what must not happen again before it is proved or released. */
+  readonly hold?: RestoreHold | undefined;
 }

@@ -4,6 +4,7 @@ import { type ContinuationRecord, type ContinuationState, dateText, stateSchema 
 import type { ContinuationStatus } from "../core/wire.ts";
 import type { OperatorActions } from "./api.ts";
 import type { ContinuationDeps } from "./deps.ts";
+import type { Hold } from "./hold.ts";
 import { type Ledger, stopping } from "./ledger.ts";
 import type { Prover } from "./proof.ts";
 import type { Decider } from "./settle-delivered.ts";
@@ -24,6 +25,7 @@ export function createOperatorActions(
   ledger: Ledger,
   decider: Decider,
   prover: Prover,
+  hold: Hold,
 ): OperatorActions {
   const { store, clock, limits } = deps;
 
@@ -32,8 +34,21 @@ export function createOperatorActions(
   const asStatus = (result: Result<ContinuationRecord>): Result<ContinuationStatus> =>
     result.ok ? ok(statusOf(result.value)) : result;
 
+  /** An operator's own decision on one that is held releases it. */
+  const decided = async (result: Result<ContinuationRecord>): Promise<Result<ContinuationStatus>> => {
+    if (result.ok && hold.has(result.value.continuationId)) await hold.release([result.value.continuationId]);
+    return asStatus(result);
+  };
+
+  const release = async (ids: readonly string[]) => {
+    await hold.release(ids);
+    // What the model was asked before the backup has no living owner.
+    const interrupted = ids.filter((id) => store.durable.get(id)?.state === "synthesizing");
+    await ledger.applyAll(interrupted, () => ({ kind: "recover" }));
+  };
+
   return {
-    health: () => healthOf(store, clock.now()),
+    health: () => healthOf(store, clock.now(), hold),
 
     list(query) {
       const limit = parseLimit(query.limit, limits.operatorPageSize);
@@ -60,24 +75,44 @@ export function createOperatorActions(
 
     show(continuationId) {
       const record = store.durable.get(continuationId);
-      return record === undefined ? refuse("not_found", "No such continuation.") : ok(detailOf(record));
+      return record === undefined ? refuse("not_found", "No such continuation.") : ok(detailOf(record, hold));
     },
 
     owed(query) {
       const limit = parseLimit(query.limit, limits.operatorPageSize);
       if (limit === undefined) return badLimit();
       const now = clock.now();
-      const open = store.durable.inStates(NOT_KEPT).filter((record) => waitsForOf(record) !== undefined);
+      const open = store.durable
+        .inStates(NOT_KEPT)
+        .filter((record) => waitsForOf(record, hold) !== undefined);
       open.sort((a, b) => Date.parse(a.deadline) - Date.parse(b.deadline));
       return ok({
-        owed: open.slice(0, limit).map((record) => owedOf(record, now)),
+        owed: open.slice(0, limit).map((record) => owedOf(record, now, hold)),
         total: open.length,
-        needPerson: open.filter(needsPerson).length,
+        needPerson: open.filter((record) => needsPerson(record, hold)).length,
       });
     },
 
     async prove(continuationId) {
       return ledger.closed ? stopping() : asStatus(await prover.prove(continuationId));
+    },
+
+    async release(continuationId) {
+      if (ledger.closed) return stopping();
+      const record = store.durable.get(continuationId);
+      if (record === undefined) return refuse("not_found", "No such continuation.");
+      if (!hold.has(continuationId)) {
+        return refuse("not_held", "This continuation does not wait for a release after a restore.");
+      }
+      await release([continuationId]);
+      return ok(statusOf(store.durable.get(continuationId) ?? record));
+    },
+
+    async releaseAll() {
+      if (ledger.closed) return stopping();
+      const ids = hold.ids();
+      await release(ids);
+      return ok({ released: ids.length });
     },
 
     watch: (listener) =>
@@ -94,7 +129,7 @@ export function createOperatorActions(
     },
 
     async retry(continuationId, options) {
-      return asStatus(
+      return decided(
         await decider.exclusively(continuationId, () =>
           ledger.apply(continuationId, { kind: "retry", allowUnknown: options.allowUnknown === true }),
         ),
@@ -109,7 +144,7 @@ export function createOperatorActions(
       if (deliveryId !== undefined && kind !== "delivered") {
         return refuse("invalid_resolution", "deliveryId belongs to kind delivered only.");
       }
-      return asStatus(
+      return decided(
         await decider.exclusively(continuationId, async () => {
           if (kind === "not_delivered")
             return ledger.apply(continuationId, { kind: "resolve_not_delivered" });

@@ -5,20 +5,22 @@ import type { DeliveryProof } from "../core/ports/delivery.ts";
 import type { ContinuationRecord } from "../core/record.ts";
 import { bounded } from "./bounded.ts";
 import type { ContinuationDeps } from "./deps.ts";
+import { HELD_STATES, type Hold } from "./hold.ts";
 import type { Ledger } from "./ledger.ts";
 import { type Decider, deliveryIsBound } from "./settle-delivered.ts";
 
 /**
- * Owns: asking the channel what became of the posts of `delivery_unknown` records: at start-up, when an outcome turns
- * out unknown, once more when absence can count, and on demand. Never posts.
+ * Owns: asking the channel what became of the posts of `delivery_unknown` records, and of those that are held after a
+ * restore: at start-up, when an outcome turns out unknown, once more when absence can count, and on demand. Never posts.
  *
  * I1. A proof settles the record, with its evidence in the receipt.
  * I2. Absence makes it deliverable again only when the channel's look is exact, or after the request's own time-out
  *     plus five minutes and two complete looks (protocol.md). Anything else leaves it unknown for the operator.
+ *     Of a held record only a delivery is proved: absence here says nothing about what the lost days brought.
  * I3. At most `maxConcurrent` look-ups run at a time.
  */
 export interface Prover {
-  /** Asks for every unknown record. Never rejects. */
+  /** Asks for every unknown and every held record. Never rejects. */
   proveAll(): Promise<void>;
   /** Asks soon, and again when absence can count. Never throws. */
   consider(continuationId: string): void;
@@ -32,6 +34,7 @@ export function createProver(
   deps: ContinuationDeps,
   ledger: Ledger,
   decider: Decider,
+  hold: Hold,
   stop: AbortSignal,
 ): Prover {
   const { store, clock, limits, logger } = deps;
@@ -58,6 +61,7 @@ export function createProver(
     decider.exclusively(continuationId, async () => {
       const record = store.durable.get(continuationId);
       if (record === undefined) return refuse("not_found", "No such continuation.");
+      if (isHeld(record)) return proveHeld(record);
       if (record.state !== "delivery_unknown") {
         return refuse(
           "not_delivery_unknown",
@@ -89,6 +93,23 @@ export function createProver(
         }
       }
     });
+
+  const isHeld = (record: ContinuationRecord | undefined): boolean =>
+    record !== undefined && HELD_STATES.includes(record.state) && hold.has(record.continuationId);
+
+  const proveHeld = async (record: ContinuationRecord): Promise<Result<ContinuationRecord>> => {
+    const destination = record.replyToConversationId;
+    if (destination === undefined || !deliveryIsBound(store.secret, record)) return ok(record);
+    const proof = await look(record, destination);
+    // Released meanwhile, it may be posted by now: what was found is then no longer only about the past.
+    if (proof.kind !== "delivered" || !hold.has(record.continuationId)) return ok(record);
+    const deliveryId = proof.parts.at(-1)?.id;
+    return decider.provedBefore(record, {
+      ...(deliveryId === undefined ? {} : { deliveryId }),
+      ...(proof.channelId === undefined ? {} : { channelId: proof.channelId }),
+      proof: { by: "channel", evidence: proof.evidence },
+    });
+  };
 
   const sinceOf = (record: ContinuationRecord) => record.deliveryStartedAt ?? record.updatedAt;
   const absenceCountsAt = (record: ContinuationRecord) =>
@@ -137,15 +158,23 @@ export function createProver(
     }
   };
 
+  const unsubscribe = store.onDurable((changed) => {
+    if (hold.size === 0) return;
+    // The result of a claim that is held; what it led to before may have been posted.
+    for (const id of changed) if (hold.has(id) && isHeld(store.durable.get(id))) consider(id);
+  });
+
   return {
     async proveAll() {
       for (const record of store.durable.inStates(["delivery_unknown"])) consider(record.continuationId);
+      for (const id of hold.ids()) if (isHeld(store.durable.get(id))) consider(id);
       while (running.size > 0) await Promise.all(running);
     },
     consider,
     prove,
     async stop() {
       stopped = true;
+      unsubscribe();
       for (const cancel of planned.values()) cancel();
       planned.clear();
       await Promise.all(running);

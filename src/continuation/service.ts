@@ -4,6 +4,7 @@ import type { ContinuationService } from "./api.ts";
 import { createClaimDesk } from "./claims.ts";
 import { createDeliveryJob } from "./delivery-job.ts";
 import type { ContinuationDeps } from "./deps.ts";
+import { createHold } from "./hold.ts";
 import { createLedger } from "./ledger.ts";
 import { createOperatorActions } from "./operator.ts";
 import { createProver } from "./proof.ts";
@@ -20,7 +21,8 @@ export interface ContinuationServiceOptions extends ContinuationDeps {
 
 /**
  * Composes the continuation domain over an open store. Nothing runs until `startWorker`, which first ends what a
- * dead process left half done: interrupted synthesis and delivery become terminal and are never repeated.
+ * dead process left half done: interrupted synthesis and delivery become terminal and are never repeated. After a
+ * restore, what was unfinished is held (hold.ts).
  */
 export function createContinuationService(options: ContinuationServiceOptions): ContinuationService {
   const { store, clock, logger } = options;
@@ -29,15 +31,17 @@ export function createContinuationService(options: ContinuationServiceOptions): 
   // What comes from outside is refused as soon as the stop begins; jobs and settlements may still finish.
   const outside = createLedger(store, clock, logger);
   const inside = createLedger(store, clock, logger);
+  const hold = createHold(store, logger, options.hold);
   const decider = createDecider(options, outside, stop.signal);
   const desk = createClaimDesk(options, outside);
   const origins = createOriginSettlement(options, inside);
   const synthesize = createSynthesisJob(options, inside, owner);
   const deliver = createDeliveryJob(options, inside, owner);
-  const prover = createProver(options, outside, decider, stop.signal);
+  const prover = createProver(options, outside, decider, hold, stop.signal);
   const worker = createWorker({
     store,
     ledger: inside,
+    hold,
     clock,
     logger,
     maxConcurrent: options.limits.maxConcurrent,
@@ -61,6 +65,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
     const interrupted = store.durable
       .inStates(["synthesizing", "ready_to_deliver", "delivery_retry", "result_received"])
       .filter((record) => record.leaseOwner !== owner)
+      .filter((record) => record.state !== "synthesizing" || !hold.has(record.continuationId))
       .map((record) => record.continuationId);
     await inside.applyAll(interrupted, () => ({ kind: "recover" }));
   };
@@ -70,7 +75,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
     origins,
     claims: desk,
     results: createResultEntry(store, outside),
-    operator: createOperatorActions(options, outside, decider, prover),
+    operator: createOperatorActions(options, outside, decider, prover, hold),
     isOperator: (token) => equalTokens(token, expectedOperatorToken),
 
     startWorker() {
@@ -89,6 +94,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
       await worker.stop(() => stop.abort());
       stop.abort();
       await prover.stop();
+      await hold.stop();
       inside.close();
     },
   };

@@ -26,6 +26,14 @@ export interface Decider {
     record: ContinuationRecord,
     receipt: { deliveryId?: string; channelId?: string; proof?: { by: string; evidence: string } },
   ): Promise<Result<ContinuationRecord>>;
+  /**
+   * The same for a record that is held after a restore and was posted after its backup. Without a stored text history
+   * can't get it. Call it inside `exclusively`.
+   */
+  provedBefore(
+    record: ContinuationRecord,
+    receipt: { deliveryId?: string; channelId?: string; proof: { by: string; evidence: string } },
+  ): Promise<Result<ContinuationRecord>>;
 }
 
 const HISTORY_TIMEOUT_MS = 30 * SECOND_MS;
@@ -48,6 +56,14 @@ export function createDecider(deps: ContinuationDeps, ledger: Ledger, stop: Abor
       const history = await recordHistory(deps, record, stop);
       if (history === "stopped") return stopping();
       return ledger.apply(record.continuationId, { kind: "resolve_delivered", ...receipt, history });
+    },
+    async provedBefore(record, receipt) {
+      const history: HistoryOutcome | "stopped" =
+        record.synthesizedText === undefined
+          ? { recorded: false, code: "text_lost_in_restore" }
+          : await recordHistory(deps, record, stop);
+      if (history === "stopped") return stopping();
+      return ledger.apply(record.continuationId, { kind: "prove_delivered", ...receipt, history });
     },
   };
 }

@@ -7,6 +7,16 @@ import type {
   OwedItem,
   WatchEvent,
 } from "../core/wire.ts";
+import { HELD_STATES, type Hold } from "./hold.ts";
+
+/** What the status needs of the hold. */
+export type Held = Pick<Hold, "has" | "size">;
+const NOTHING_HELD: Held = { has: () => false, size: 0 };
+
+/** Whether it waits for a release after a restore, rather than for what its state alone says. */
+function isHeld(record: ContinuationRecord, hold: Held): boolean {
+  return HELD_STATES.includes(record.state) && hold.has(record.continuationId);
+}
 
 /** What may be seen of a record: never payload, text, destination or token. */
 export function statusOf(record: ContinuationRecord): ContinuationStatus {
@@ -37,8 +47,8 @@ export function statusOf(record: ContinuationRecord): ContinuationStatus {
 }
 
 /** The status, its timeline (records of older runtimes have none) and what it waits for. */
-export function detailOf(record: ContinuationRecord): ContinuationDetail {
-  const waitsFor = waitsForOf(record);
+export function detailOf(record: ContinuationRecord, hold: Held = NOTHING_HELD): ContinuationDetail {
+  const waitsFor = waitsForOf(record, hold);
   return {
     ...statusOf(record),
     timeline: record.timeline ?? [{ at: record.createdAt, what: "claimed" }],
@@ -47,7 +57,17 @@ export function detailOf(record: ContinuationRecord): ContinuationDetail {
 }
 
 /** One sentence: what must happen next, and who does it. Undefined when nothing is left to happen. */
-export function waitsForOf(record: ContinuationRecord): string | undefined {
+export function waitsForOf(record: ContinuationRecord, hold: Held = NOTHING_HELD): string | undefined {
+  if (isHeld(record, hold)) return HELD;
+  const own = waitsForState(record);
+  const later = record.state === "claimed" && hold.has(record.continuationId);
+  return later ? `${own}; then for ${HELD}` : own;
+}
+
+const HELD =
+  "a release after the restore: it may have been answered after the backup (continuations prove, continuations release)";
+
+function waitsForState(record: ContinuationRecord): string | undefined {
   const retryAt = record.nextAttemptAt === undefined ? "" : `; next attempt at ${record.nextAttemptAt}`;
   switch (record.state) {
     case "claimed":
@@ -86,17 +106,17 @@ export const NOT_KEPT: readonly ContinuationState[] = [
 ];
 
 /** Nothing happens by itself any more. */
-export function needsPerson(record: ContinuationRecord): boolean {
-  return record.state === "delivery_unknown" || record.state === "dead_lettered";
+export function needsPerson(record: ContinuationRecord, hold: Held = NOTHING_HELD): boolean {
+  return isHeld(record, hold) || record.state === "delivery_unknown" || record.state === "dead_lettered";
 }
 
-export function owedOf(record: ContinuationRecord, nowMs: number): OwedItem {
+export function owedOf(record: ContinuationRecord, nowMs: number, hold: Held = NOTHING_HELD): OwedItem {
   return {
     ...statusOf(record),
     ageMs: Math.max(0, nowMs - Date.parse(record.createdAt)),
     overdue: nowMs >= Date.parse(record.deadline),
-    waitsFor: waitsForOf(record) ?? "nothing",
-    needsPerson: needsPerson(record),
+    waitsFor: waitsForOf(record, hold) ?? "nothing",
+    needsPerson: needsPerson(record, hold),
   };
 }
 
@@ -117,24 +137,37 @@ export function watchEventOf(record: ContinuationRecord): WatchEvent {
 }
 
 /** Health by the rules of seed-000: unhealthy, degraded, healthy. A poisoned store is unhealthy. */
-export function healthOf(store: ContinuationStore, nowMs: number): ContinuationHealth {
+export function healthOf(
+  store: ContinuationStore,
+  nowMs: number,
+  hold: Held = NOTHING_HELD,
+): ContinuationHealth {
   const counts = store.durable.counts();
   const stats = store.durable.stats();
   const fault = store.fault();
   const pending = store.durable.active();
   const oldestPendingAt = store.durable.oldestActiveAt();
   const unhealthy = fault !== undefined || counts.dead_lettered > 0 || counts.delivery_unknown > 0;
-  const degraded = pending > 0 || counts.expired > 0 || stats.historyDegraded > 0;
+  const held = hold.size;
+  const degraded = pending > 0 || held > 0 || counts.expired > 0 || stats.historyDegraded > 0;
   return {
     status: unhealthy ? "unhealthy" : degraded ? "degraded" : "healthy",
     checkedAt: new Date(nowMs).toISOString(),
     counts,
     pending,
-    due: store.durable.dueCount(nowMs),
+    due: dueCount(store, hold, nowMs),
+    ...(held === 0 ? {} : { held }),
     ...(oldestPendingAt === undefined ? {} : { oldestPendingAt }),
     storage: {
       ...stats,
       ...(fault === undefined ? {} : { fault: { code: fault.code, since: fault.since } }),
     },
   };
+}
+
+/** What a worker could start now: without what is held. */
+function dueCount(store: ContinuationStore, hold: Held, nowMs: number): number {
+  const all = store.durable.dueCount(nowMs);
+  if (hold.size === 0) return all;
+  return store.durable.due(nowMs, all).filter((record) => !hold.has(record.continuationId)).length;
 }

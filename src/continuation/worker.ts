@@ -3,6 +3,7 @@ import { DEFERRAL_BASE_MS, DEFERRAL_CAP_MS, STOP_TIMEOUT_MS } from "../core/limi
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
 import { type ContinuationRecord, isTerminal } from "../core/record.ts";
+import type { Hold } from "./hold.ts";
 import type { Ledger } from "./ledger.ts";
 
 /**
@@ -13,6 +14,7 @@ import type { Ledger } from "./ledger.ts";
  * I3. A record that is being worked on here is neither expired nor picked again; its job sees to its deadline.
  * I4. A job that changed nothing is parked: whatever went wrong, it is not picked again at once, unless its record
  *     changes. With a poisoned store nothing is picked at all.
+ * I5. What is held after a restore is not picked; it expires all the same, because an expiry posts nothing.
  */
 export interface Worker {
   start(): void;
@@ -25,6 +27,7 @@ export interface Worker {
 interface WorkerDeps {
   readonly store: ContinuationStore;
   readonly ledger: Ledger;
+  readonly hold: Hold;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly maxConcurrent: number;
@@ -39,7 +42,7 @@ interface Parked {
 const OVERDUE_BATCH = 256;
 
 export function createWorker(deps: WorkerDeps): Worker {
-  const { store, ledger, clock, logger } = deps;
+  const { store, ledger, hold, clock, logger } = deps;
   const running = new Map<string, Promise<void>>();
   const parked = new Map<string, Parked>();
   let started = false;
@@ -51,6 +54,8 @@ export function createWorker(deps: WorkerDeps): Worker {
     for (const id of changed) parked.delete(id);
     wake();
   });
+
+  hold.onRelease(() => wake());
 
   const launch = (record: ContinuationRecord): Promise<void> => {
     const id = record.continuationId;
@@ -80,10 +85,13 @@ export function createWorker(deps: WorkerDeps): Worker {
   const pick = (limit: number): ContinuationRecord[] => {
     const now = clock.now();
     return store.durable
-      .due(now, limit + running.size + parked.size)
+      .due(now, limit + running.size + parked.size + hold.size)
       .filter(
         ({ continuationId, deadline }) =>
-          !running.has(continuationId) && !isParked(continuationId) && now < Date.parse(deadline),
+          !hold.has(continuationId) &&
+          !running.has(continuationId) &&
+          !isParked(continuationId) &&
+          now < Date.parse(deadline),
       )
       .slice(0, Math.max(0, limit));
   };

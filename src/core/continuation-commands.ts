@@ -39,6 +39,13 @@ export type Command =
       history: HistoryOutcome;
       proof?: { by: string; evidence: string };
     }
+  | {
+      kind: "prove_delivered";
+      deliveryId?: string;
+      channelId?: string;
+      history: HistoryOutcome;
+      proof: { by: string; evidence: string };
+    }
   | { kind: "resolve_not_delivered" }
   | { kind: "prove_absent" }
   | { kind: "resolve_dead_lettered" };
@@ -60,6 +67,7 @@ const deliveryMoves = (state: "ready_to_deliver" | "delivery_retry"): Moves => (
   postpone_delivery: ["delivery_retry", "dead_lettered"],
   refuse_delivery: ["dead_lettered"],
   lose_delivery: ["delivery_unknown"],
+  prove_delivered: ["delivered"],
   reject: ["dead_lettered"],
   recover: [state, "delivery_unknown"],
   expire: ["expired", "delivery_unknown"],
@@ -85,6 +93,7 @@ export const MOVES: Readonly<Record<ContinuationState, Moves>> = {
     use_fallback: ["ready_to_deliver", "delivered"],
     finish_silent: ["delivered"],
     suppress: ["delivered"],
+    prove_delivered: ["delivered"],
     reject: ["dead_lettered"],
     recover: ["result_received"],
     expire: ["expired"],
@@ -93,6 +102,7 @@ export const MOVES: Readonly<Record<ContinuationState, Moves>> = {
   synthesizing: {
     complete_synthesis: ["ready_to_deliver", "delivered"],
     fail_synthesis: ["dead_lettered"],
+    prove_delivered: ["delivered"],
     recover: ["dead_lettered"],
     expire: ["expired"],
   },

@@ -212,6 +212,8 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
           reason: "Continuation cancelled by the operator.",
         }),
       );
+    // After a restore: the post was made when this record had moved on, which the backup does not know.
+    case "prove_delivered":
     case "resolve_delivered":
       return changed(
         deliver(record, at, {
@@ -372,6 +374,7 @@ function refusedByTable(record: ContinuationRecord, command: CommandKind): Decis
       return record.state === "synthesizing"
         ? refused("continuation_in_flight", "The continuation is being synthesized.")
         : refused("already_terminal", `The continuation is already ${record.state}.`);
+    case "prove_delivered":
     case "resolve_delivered":
     case "resolve_not_delivered":
     case "prove_absent":

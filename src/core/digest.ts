@@ -1,8 +1,14 @@
-import { createHmac, hash, timingSafeEqual } from "node:crypto";
+import { createHash, createHmac, hash, timingSafeEqual } from "node:crypto";
 
 /** Lower-case hex SHA-256. */
 export function sha256Hex(data: string | Uint8Array): string {
   return hash("sha256", data, "hex");
+}
+
+/** Lower-case hex SHA-256 of what comes in pieces. */
+export function sha256Stream(): { update(data: Uint8Array): void; hex(): string } {
+  const digest = createHash("sha256");
+  return { update: (data) => void digest.update(data), hex: () => digest.digest("hex") };
 }
 
 /** SHA-256 over parts joined by NUL, the domain-separated form of store-format.md §3. */

@@ -38,6 +38,7 @@ export const ERROR_TABLE = {
   invalid_attachment: row(400),
   invalid_requestId: row(400),
   invalid_conversationId: row(400),
+  invalid_path: row(400),
   invalid_deadline: row(400),
   deadline_too_far: row(400),
   missing_payload: row(400),
@@ -73,6 +74,8 @@ export const ERROR_TABLE = {
   lease_lost: row(409),
   unsupported_destination: row(409),
   request_conflict: row(409),
+  not_held: row(409),
+  backup_refused: row(409),
   turn_finished: row(409),
   continuation_expired: row(410),
   payload_too_large: row(413),
@@ -97,6 +100,11 @@ export const ERROR_TABLE = {
   store_migration_conflict: row(500),
   snapshot_quota: row(500, "later"),
   snapshot_invalid: row(500),
+  // Backups
+  backup_failed: row(500, "unknown"),
+  backup_invalid: row(500),
+  restore_refused: row(500),
+  restore_incomplete: row(500),
   // Turns
   turns_corrupt: row(500),
   turns_newer_schema: row(500),
@@ -185,6 +193,10 @@ export class ConfigError extends AppError {
 /** A fault or refusal of the per-record store; its message names the path. */
 export class StoreError extends AppError {
   override readonly name = "StoreError";
+}
+/** A backup or a restore that can't be made; its message names the path and the way out. */
+export class BackupError extends AppError {
+  override readonly name = "BackupError";
 }
 export class ContinuationError extends AppError {
   override readonly name = "ContinuationError";

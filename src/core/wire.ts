@@ -150,9 +150,27 @@ export const healthSchema = z.object({
   pending: z.int(),
   due: z.int(),
   oldestPendingAt: z.string().optional(),
+  /** After a restore: continuations that wait for a proof or a release. Absent when there are none. */
+  held: z.int().min(1).optional(),
   storage: storeStatsSchema.extend({ fault: z.object({ code: z.string(), since: z.string() }).optional() }),
 });
 export type ContinuationHealth = z.infer<typeof healthSchema>;
+
+/** The path is the host's, so it is absolute. */
+export const backupBodySchema = z.strictObject({ path: textOf(4096) });
+export const backupReportSchema = z.object({
+  path: z.string(),
+  createdAt: z.string(),
+  records: z.int(),
+  files: z.int(),
+  bytes: z.int(),
+  /** What was damaged before and could not be copied. */
+  warnings: z.array(z.string()),
+});
+export type BackupReport = z.infer<typeof backupReportSchema>;
+
+export const releasedSchema = z.object({ released: z.int().min(0) });
+export type Released = z.infer<typeof releasedSchema>;
 
 export const errorBodySchema = z.object({ error: z.object({ code: z.string(), message: z.string() }) });
 export type ErrorBody = z.infer<typeof errorBodySchema>;

@@ -1,7 +1,7 @@
 import type { ContinuationService } from "../continuation/api.ts";
 import { ContinuationError, type Result } from "../core/errors.ts";
 import type { McpServerSpec } from "../core/mcp-servers.ts";
-import type { ContinuationHealth, ContinuationStatus, Resolution } from "../core/wire.ts";
+import type { BackupReport, ContinuationHealth, ContinuationStatus, Resolution } from "../core/wire.ts";
 
 /** A running host, for the command line and for programs that embed it. */
 export interface MonoAgentApp {
@@ -20,6 +20,10 @@ export interface MonoAgentApp {
   ): Promise<ContinuationStatus>;
   /** Idempotent for a cancelled continuation; other terminal states throw `already_terminal`. */
   cancelContinuation(continuationId: string): Promise<ContinuationStatus>;
+  /** After a restore: lets a held continuation be synthesized and posted. Throws `not_held` for any other. */
+  releaseContinuation(continuationId: string): Promise<ContinuationStatus>;
+  /** The same for all that are held; resolves with how many. */
+  releaseContinuations(): Promise<number>;
   /** Decides a `delivery_unknown` continuation. Never posts. */
   resolveContinuationDelivery(continuationId: string, resolution: Resolution): Promise<ContinuationStatus>;
   /**
@@ -27,11 +31,16 @@ export interface MonoAgentApp {
    * their end; which servers are trusted with continuations or context does not change.
    */
   rotateMcpServers(servers: ReadonlyMap<string, McpServerSpec>): void;
+  /**
+   * Backs up the whole state while it goes on, to an absolute path that must not be there: a tar when it ends in
+   * `.tar`, else a folder. One at a time. Throws `BackupError`.
+   */
+  backup(target: string): Promise<BackupReport>;
   /** Stops in order: channels take nothing new, running turns and deliveries end (bounded), stores close. Idempotent. */
   stop(): Promise<void>;
 }
 
-export type OperatorHandle = Omit<MonoAgentApp, "addresses" | "rotateMcpServers" | "stop">;
+export type OperatorHandle = Omit<MonoAgentApp, "addresses" | "backup" | "rotateMcpServers" | "stop">;
 
 /** The operator part of the handle over a service that may be off. */
 export function operatorHandle(service: ContinuationService | undefined): OperatorHandle {
@@ -61,6 +70,8 @@ export function operatorHandle(service: ContinuationService | undefined): Operat
     retryContinuation: async (continuationId, options = {}) =>
       take(await required().operator.retry(continuationId, options)),
     cancelContinuation: async (continuationId) => take(await required().operator.cancel(continuationId)),
+    releaseContinuation: async (continuationId) => take(await required().operator.release(continuationId)),
+    releaseContinuations: async () => take(await required().operator.releaseAll()).released,
     resolveContinuationDelivery: async (continuationId, resolution) =>
       take(await required().operator.resolve(continuationId, resolution)),
   };

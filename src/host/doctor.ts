@@ -8,7 +8,7 @@ import { TERMINAL_TOKEN_FILE, TERMINAL_TOKEN_PATTERN } from "../core/terminal.ts
 import { checkTurns } from "../turns/check.ts";
 import { continuationsSection } from "./doctor-continuations.ts";
 import type { DoctorReport, DoctorSection, SectionStatus } from "./doctor-report.ts";
-import { HOST_DATABASE } from "./start.ts";
+import { HOST_DATABASE } from "./state-entries.ts";
 import { stateFolderProblem } from "./state-folder.ts";
 
 /**

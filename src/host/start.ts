@@ -14,7 +14,7 @@ import type { ContinuationStore } from "../core/ports/store.ts";
 import { failInterruptedTurns } from "../harness/recovery.ts";
 import { createSynthesis } from "../harness/synthesis.ts";
 import { createTurnEngine } from "../harness/turn-engine.ts";
-import { createContinuationApp } from "../http/continuation-app.ts";
+import { BACKUP_PATH, createContinuationApp } from "../http/continuation-app.ts";
 import type { LiveEvents } from "../http/live-events.ts";
 import { type HttpServer, serveHttp } from "../http/serve.ts";
 import { createToolHost } from "../mcp/tool-host.ts";
@@ -25,9 +25,13 @@ import { type OpenOptions, openContinuationStore } from "../store/open.ts";
 import { ownershipLock } from "../store/ownership.ts";
 import { openTurnStore } from "../turns/turn-store.ts";
 import { type MonoAgentApp, operatorHandle } from "./app.ts";
+import { backupBeforeMigration } from "./backup-offline.ts";
+import { createBackups } from "./backup-running.ts";
 import { mcpOptions, sweepRunFolders } from "./mcp-tools.ts";
 import { configuredModel } from "./models.ts";
 import { reconcileOrigins } from "./reconcile.ts";
+import { holdRestored, readRestored } from "./restored.ts";
+import { HOST_DATABASE, HOST_LOCK } from "./state-entries.ts";
 import { prepareStateFolder } from "./state-folder.ts";
 
 export interface StartOptions {
@@ -44,9 +48,6 @@ export interface StartOptions {
   readonly ids?: Ids;
   readonly fs?: FileSystem;
 }
-
-export const HOST_DATABASE = "host.sqlite";
-export const HOST_LOCK = "host-owner.sqlite";
 
 /**
  * Builds and starts a host. Order (DESIGN.md): locks → stores → ledger and outbox → continuation service listens →
@@ -74,11 +75,12 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
     const hostDir = config.host.stateDir;
     prepareStateFolder(fs, hostDir, logger);
     started("host lock", acquireLock(join(hostDir, HOST_LOCK)), (lock) => lock.release());
+    const restored = readRestored(fs, hostDir);
     const store =
       config.continuations &&
       started(
         "continuation store",
-        await openStore(config.continuations, { fs, clock, ids, logger, acquireLock }),
+        await openStore(config, config.continuations, { fs, clock, ids, logger, acquireLock }),
         (it) => it.close(),
       );
     const turns = started(
@@ -128,6 +130,20 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
         maxConcurrentRuns: config.concurrency.maxConcurrentRuns,
       },
     });
+    const hold =
+      restored === undefined
+        ? undefined
+        : await holdRestored({ fs, clock, logger, turns, hostDir, restored });
+    const backup = createBackups({
+      fs,
+      clock,
+      ids,
+      logger,
+      hostDir,
+      stateDir: config.continuations?.stateDir,
+      store,
+    });
+    started("backup", backup, (it) => it.stop());
     // Before the decision on pending claims, which then finds these turns failed and abandons their claims.
     await failInterruptedTurns({ turns, clock, logger });
 
@@ -172,6 +188,7 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
         }),
         delivery: createDelivery({ channels, logger }),
         history: createDeliveredHistory({ turns, session, clock, logger, publish }),
+        hold,
       });
       issuer = service.issuer;
       await reconcileOrigins({ origins: service.origins, turns, clock, logger });
@@ -180,7 +197,9 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
       protocol = started(
         "continuation listener",
         await serveHttp({
-          app: (bound) => createContinuationApp({ service: running, bound, logger, clock, watchers }),
+          app: (bound) =>
+            createContinuationApp({ service: running, bound, logger, clock, watchers, backup: backup.make }),
+          unhurried: [BACKUP_PATH],
           host,
           port,
           clock,
@@ -212,6 +231,7 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
       },
       ...operatorHandle(service),
       rotateMcpServers: (servers) => tools.rotate(Object.fromEntries(servers)),
+      backup: backup.make,
       stop,
     };
   } catch (error) {
@@ -221,12 +241,16 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
 }
 
 async function openStore(
-  config: NonNullable<LoadedConfig["continuations"]>,
+  { host }: LoadedConfig,
+  { stateDir, retention }: NonNullable<LoadedConfig["continuations"]>,
   deps: Omit<OpenOptions, "stateDir" | "retention">,
 ): Promise<ContinuationStore> {
   return openContinuationStore({
-    stateDir: config.stateDir,
-    retention: config.retention,
+    stateDir,
+    retention,
+    ...(host.backupBeforeMigration
+      ? { beforeMigration: backupBeforeMigration({ ...deps, places: { hostDir: host.stateDir, stateDir } }) }
+      : {}),
     ...deps,
   });
 }

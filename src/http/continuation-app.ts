@@ -1,6 +1,6 @@
 import type { Context, Hono } from "hono";
 import type { ContinuationService } from "../continuation/api.ts";
-import { ok, type Result, refuse } from "../core/errors.ts";
+import { BackupError, ok, type Result, refuse } from "../core/errors.ts";
 import {
   CLAIM_BODY_MAX_BYTES,
   FIELD_MAX_CHARS,
@@ -9,6 +9,8 @@ import {
 } from "../core/limits.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import {
+  type BackupReport,
+  backupBodySchema,
   cancelBodySchema,
   claimBodySchema,
   detachedClaimBodySchema,
@@ -34,10 +36,14 @@ export interface ContinuationAppDeps {
   readonly bound: Bound;
   readonly clock: Clock;
   readonly logger: Logger;
+  /** Backs up the whole state to a path of this machine; absent for hosts that have no such thing. */
+  readonly backup?: ((path: string) => Promise<BackupReport>) | undefined;
   /** Open streams of `watch`; whoever stops the listener closes them first. */
   readonly watchers: Set<LiveEvents>;
 }
 
+/** Its answer may take minutes: whoever serves it lets it (`unhurried`). */
+export const BACKUP_PATH = "/v1/operator/backup";
 const MAX_WATCHERS = 16;
 const SERVICE_NAME_HEADER = "x-mono-agent-service-name";
 
@@ -113,7 +119,7 @@ function addResultRoutes(app: Hono, { service, clock }: ContinuationAppDeps): vo
   });
 }
 
-function addOperatorRoutes(app: Hono, { service, clock, watchers }: ContinuationAppDeps): void {
+function addOperatorRoutes(app: Hono, { service, clock, watchers, backup }: ContinuationAppDeps): void {
   const { operator } = service;
   // An operator's POST may come without a body, which then stands for `{}`.
   const bounds = { maxBytes: OPERATOR_BODY_MAX_BYTES, clock, emptyAs: {} };
@@ -189,6 +195,35 @@ function addOperatorRoutes(app: Hono, { service, clock, watchers }: Continuation
       return resultResponse(await operator.prove(id));
     }),
   });
+  addRoute(app, "/v1/operator/continuations/:id/release", {
+    POST: withId(async (context, id) => {
+      const body = await readBody(context.req.raw, cancelBodySchema, bounds);
+      if (!body.ok) return refusalResponse(body.refusal);
+      return resultResponse(await operator.release(id));
+    }),
+  });
+  addRoute(app, "/v1/operator/release", {
+    POST: guarded(async (context) => {
+      const body = await readBody(context.req.raw, cancelBodySchema, bounds);
+      if (!body.ok) return refusalResponse(body.refusal);
+      return resultResponse(await operator.releaseAll());
+    }),
+  });
+  if (backup !== undefined) {
+    addRoute(app, BACKUP_PATH, {
+      POST: guarded(async (context) => {
+        const body = await readBody(context.req.raw, backupBodySchema, bounds);
+        if (!body.ok) return refusalResponse(body.refusal);
+        try {
+          return Response.json(await backup(body.value.path));
+        } catch (error) {
+          // An operator may read paths, and needs them here.
+          if (error instanceof BackupError) return refusalResponse(error);
+          throw error;
+        }
+      }),
+    });
+  }
   addRoute(app, "/v1/operator/continuations/:id/resolve", {
     POST: withId(async (context, id) => {
       const body = await readBody(context.req.raw, resolveBodySchema, bounds);

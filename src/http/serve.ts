@@ -13,6 +13,8 @@ export interface ServeDeps {
   readonly host: string;
   /** 0 takes any free port. */
   readonly port: number;
+  /** Paths whose answer may take longer than the idle time-out. */
+  readonly unhurried?: readonly string[];
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -41,7 +43,8 @@ export async function serveHttp(deps: ServeDeps): Promise<HttpServer> {
       // Each route has its own, much smaller limit; Bun's would answer before the credential is looked at.
       maxRequestBodySize: Number.MAX_SAFE_INTEGER,
       development: false,
-      fetch: (request) => {
+      fetch: (request, running) => {
+        if (deps.unhurried?.some((path) => request.url.endsWith(path))) running.timeout(request, 0);
         if (handle === undefined) return new Response(null, { status: 503, headers: { "retry-after": "1" } });
         return handle(request);
       },

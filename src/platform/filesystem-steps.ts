@@ -7,6 +7,7 @@ import {
   mkdirSync,
   openSync,
   renameSync,
+  rmdirSync,
   unlinkSync,
   writeSync,
 } from "node:fs";
@@ -117,6 +118,9 @@ function perform(step: FileStep, syncfs: Syncfs | undefined): void {
         throw error;
       }
       chmodSync(step.path, step.mode);
+      return;
+    case "rmdir":
+      rmdirSync(step.path);
       return;
     case "chmod":
       chmodSync(step.path, step.mode);

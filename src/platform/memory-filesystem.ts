@@ -212,6 +212,15 @@ export function createMemoryFileSystem(disk: Disk = { root: newFolder(), unsynce
         rename(operation, folder, [[name, newFolder(step.mode)]]);
         return;
       }
+      case "rmdir": {
+        const operation = begin("rmdir", step.path, label);
+        const { folder, name } = folderOf(step.path, operation);
+        const node = folder.names.get(name);
+        if (node?.kind !== "directory") fail(operation, node === undefined ? "ENOENT" : "ENOTDIR");
+        if (node.names.size > 0) fail(operation, "ENOTEMPTY");
+        rename(operation, folder, [[name, undefined]]);
+        return;
+      }
       case "chmod": {
         const operation = begin("chmod", step.path, label);
         const node = find(step.path);

@@ -21,6 +21,7 @@ import { readSecureFile, replaceSteps } from "./secure.ts";
  * I1. A blob is removed only when no durable record refers to it and nobody holds a pin.
  * I2. The sum of all blobs is kept in memory; it includes blobs that are being written.
  * I3. Steps on one blob never overlap: writing waits for a removal under way, and the other way round.
+ * I4. While somebody keeps all of them for a copy, none is removed.
  */
 
 export interface Snapshots extends SnapshotStore {
@@ -30,6 +31,8 @@ export interface Snapshots extends SnapshotStore {
   sweepAll(): Promise<void>;
   /** Resolves when no removal is under way. */
   idle(): Promise<void>;
+  /** Removes nothing until the returned function is called. */
+  keepAll(): () => void;
   /** From now on nothing is removed: the store is poisoned or closed. */
   stop(): void;
 }
@@ -55,6 +58,7 @@ export function createSnapshots(deps: {
   const blobs = new Map<string, Blob>();
   let total = 0;
   let stopped = false;
+  let keepers = 0;
 
   function blobOf(digest: string): Blob {
     let blob = blobs.get(digest);
@@ -92,7 +96,7 @@ export function createSnapshots(deps: {
 
   async function sweep(digest: string, blob: Blob): Promise<void> {
     await next(blob, async () => {
-      if (stopped || !isFree(blob)) return;
+      if (stopped || keepers > 0 || !isFree(blob)) return;
       if (blob.present) {
         try {
           await fs.run([
@@ -115,7 +119,7 @@ export function createSnapshots(deps: {
 
   const sweeping = new Set<Promise<void>>();
   function startSweep(digest: string, blob: Blob): void {
-    if (stopped || !isFree(blob)) return;
+    if (stopped || keepers > 0 || !isFree(blob)) return;
     const done = sweep(digest, blob).finally(() => sweeping.delete(done));
     sweeping.add(done);
   }
@@ -218,6 +222,16 @@ export function createSnapshots(deps: {
     },
     async idle() {
       await Promise.all(sweeping);
+    },
+    keepAll() {
+      keepers += 1;
+      let released = false;
+      return () => {
+        if (released) return;
+        released = true;
+        keepers -= 1;
+        if (keepers === 0) for (const [digest, blob] of blobs) startSweep(digest, blob);
+      };
     },
     stop() {
       stopped = true;

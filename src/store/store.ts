@@ -3,7 +3,7 @@ import { assert, errorText, StoreError } from "../core/errors.ts";
 import { type RetentionLimits, TRANSACTION_MAX_BYTES } from "../core/limits.ts";
 import type { Clock, FileSystem, Ids, Logger, OwnershipLock } from "../core/ports/platform.ts";
 import type { ContinuationStore, StoreChange } from "../core/ports/store.ts";
-import type { ContinuationRecord } from "../core/record.ts";
+import { type ContinuationRecord, STATES } from "../core/record.ts";
 import { settleRecord } from "../core/retention.ts";
 import { activationMarker, isPendingFor, projectPinned, publishMarker, removeMarker } from "./activation.ts";
 import { createCarry } from "./checkpoint.ts";
@@ -280,6 +280,7 @@ export function createStore(deps: StoreDeps): OpenedStore {
         listeners.add(listener);
         return () => listeners.delete(listener);
       },
+      capture: () => ({ records: durable.inStates(STATES), release: snapshots.keepAll() }),
       fault: () => journal.fault(),
       close() {
         closing ??= finish();

@@ -83,6 +83,8 @@ export function createFakeService() {
       show: (id) => (id === KNOWN_ID ? answer(detail, "show", id) : refuse("not_found", "no")),
       owed: (query) => answer({ owed: [], total: 0, needPerson: 0 }, "owed", query),
       prove: async (id) => answer(STATUS, "prove", id),
+      release: async (id) => answer(STATUS, "release", id),
+      releaseAll: async () => answer({ released: 2 }, "releaseAll"),
       watch: (listener) => {
         listener({ continuationId: KNOWN_ID, state: "claimed", at: STATUS.updatedAt, what: "claimed" });
         return () => {};

@@ -17,6 +17,7 @@ export function continuationsCommand(io: CliIo): CommandDef {
       verify: async () => (await import("./verify.ts")).verifyCommand(io),
       retry: async () => (await import("./retry.ts")).retryCommand(io),
       cancel: async () => (await import("./cancel.ts")).cancelCommand(io),
+      release: async () => (await import("./release.ts")).releaseCommand(io),
       prove: async () => (await import("./prove.ts")).proveCommand(io),
       resolve: async () => (await import("./resolve.ts")).resolveCommand(io),
     },

@@ -15,7 +15,7 @@ const SECRET_BYTES = 32;
 export interface OperatorClient {
   /** The body of the answer as the host sent it. Throws `CliError` that names the way out. */
   get(path: string, query?: Readonly<Record<string, string | undefined>>): Promise<unknown>;
-  post(path: string, body: Readonly<Record<string, unknown>>): Promise<unknown>;
+  post(path: string, body: Readonly<Record<string, unknown>>, timeoutMs?: number): Promise<unknown>;
   /** The body of an endless answer, until the signal ends it. */
   stream(path: string, signal: AbortSignal): Promise<ReadableStream<Uint8Array>>;
 }
@@ -48,15 +48,15 @@ export function createOperatorClient(config: LoadedConfig, fs: FileSystem, progr
     if (response.ok) return response;
     throw refusalOf(response.status, await jsonOf(response, address), address, continuations.stateDir);
   };
-  const call = async (path: string, init: RequestInit) =>
-    jsonOf(await answered(path, { ...init, signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS) }), address);
+  const call = async (path: string, init: RequestInit, timeoutMs = REQUEST_TIMEOUT_MS) =>
+    jsonOf(await answered(path, { ...init, signal: AbortSignal.timeout(timeoutMs) }), address);
   return {
     get: (path, query = {}) => {
       const search = new URLSearchParams();
       for (const [name, value] of Object.entries(query)) if (value !== undefined) search.set(name, value);
       return call(search.size === 0 ? path : `${path}?${search}`, { method: "GET" });
     },
-    post: (path, body) => call(path, { method: "POST", body: JSON.stringify(body) }),
+    post: (path, body, timeoutMs) => call(path, { method: "POST", body: JSON.stringify(body) }, timeoutMs),
     async stream(path, signal) {
       const { body } = await answered(path, { method: "GET", signal });
       if (body === null) throw new CliError("operation_failed", `the host at ${address} sent no stream`);
@@ -97,7 +97,7 @@ async function send(
     throw new CliError(
       "host_unreachable",
       late
-        ? `the host at ${address} did not answer within ${REQUEST_TIMEOUT_MS / SECOND_MS} s`
+        ? `the host at ${address} did not answer in time`
         : `no host runs at ${address}; start it with ${serve}`,
       { cause: error },
     );

@@ -72,6 +72,12 @@ export function healthLines(health: ContinuationHealth): string {
     ["status", health.status],
     ["pending", `${health.pending}, due now ${health.due}`],
     ["oldest pending", health.oldestPendingAt],
+    [
+      "held",
+      health.held === undefined
+        ? undefined
+        : `${health.held} after the restore, until proved or released (continuations owed)`,
+    ],
     ["states", counts.join(", ") || "no continuations"],
     [
       "store",

@@ -38,7 +38,7 @@ export function printBody<T>(
 
 /** One change of one continuation; prints the status that it led to. */
 export async function act(
-  action: "retry" | "cancel" | "resolve",
+  action: "retry" | "cancel" | "resolve" | "release",
   flags: ConfigFlags & { readonly id: string; readonly json?: boolean | undefined },
   body: Readonly<Record<string, unknown>>,
   io: CliIo,

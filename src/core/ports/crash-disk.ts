@@ -3,7 +3,7 @@ import type { FileSystem } from "./platform.ts";
 /** A disk on which the power can be cut, as the crash explorer of the store needs it. */
 
 export interface DiskOperation {
-  readonly kind: "create" | "data" | "sync" | "rename" | "unlink" | "mkdir" | "chmod" | "syncDir";
+  readonly kind: "create" | "data" | "sync" | "rename" | "unlink" | "mkdir" | "rmdir" | "chmod" | "syncDir";
   readonly path: string;
   readonly label: string;
 }

@@ -53,6 +53,7 @@ export interface ReadHandle {
  *   system may do for many.
  * - `syncDir`: fsync the folder, which makes the names in it durable.
  * - `unlink`: a missing file is an error unless `missingOk`.
+ * - `rmdir`: removes an empty folder; a missing one is an error.
  * - `mkdir`: an existing folder is an error unless `existsOk`.
  */
 export type FileStep =
@@ -62,6 +63,7 @@ export type FileStep =
   | { op: "rename"; from: string; to: string; label: string }
   | { op: "unlink"; path: string; missingOk: boolean; label: string }
   | { op: "mkdir"; path: string; mode: number; existsOk: boolean; label: string }
+  | { op: "rmdir"; path: string; label: string }
   | { op: "chmod"; path: string; mode: number; label: string }
   | { op: "syncDir"; path: string; label: string };
 

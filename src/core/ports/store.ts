@@ -72,6 +72,13 @@ export interface SnapshotStore {
   read(ref: OriginContextRef): { ok: true; snapshot: OriginSnapshot } | { ok: false; damage: SnapshotDamage };
 }
 
+/** What was committed at one instant, for a copy of the state. */
+export interface StoreCapture {
+  readonly records: readonly ContinuationRecord[];
+  /** Lets the store drop snapshots again that nothing refers to any more. */
+  release(): void;
+}
+
 /**
  * The per-record-v3 store. A mutation is decided synchronously on `head` and handed to `commit`, with no await in
  * between; that is what makes read-decide-write atomic.
@@ -103,6 +110,11 @@ export interface ContinuationStore {
   sweep(nowMs: number): Promise<void>;
   /** Called after each durable commit with the changed ids. Returns an unsubscribe function. */
   onDurable(listener: (changed: readonly string[]) => void): () => void;
+  /**
+   * The committed records of this instant, decided without waiting, so that what the caller captures of another store
+   * in the same turn of the event loop belongs to the same instant. Snapshots that they refer to stay until `release`.
+   */
+  capture(): StoreCapture;
   fault(): StoreFault | undefined;
   /** Flushes, writes the manifest and gives up ownership. Idempotent. */
   close(): Promise<void>;
