@@ -1,16 +1,9 @@
 import { join } from "node:path";
+import { BACKUP_MANIFEST, type BackupFile, type BackupManifest } from "../core/backup.ts";
 import { sha256Stream } from "../core/digest.ts";
 import { BackupError } from "../core/errors.ts";
 import type { FileSystem, ReadHandle } from "../core/ports/platform.ts";
-import {
-  BACKUP_MANIFEST,
-  type BackupFile,
-  type BackupManifest,
-  breathe,
-  CHUNK_BYTES,
-  MANIFEST_MAX_BYTES,
-  parseManifest,
-} from "./backup-format.ts";
+import { breathe, CHUNK_BYTES, MANIFEST_MAX_BYTES, parseManifest } from "./backup-format.ts";
 import { readTar } from "./backup-tar.ts";
 
 /**

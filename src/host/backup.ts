@@ -1,4 +1,11 @@
-import { basename, dirname, isAbsolute, join, relative } from "node:path";
+import { dirname, isAbsolute, join, relative } from "node:path";
+import {
+  BACKUP_MANIFEST,
+  type BackupFile,
+  type BackupManifest,
+  HOST_PART,
+  STATE_PART,
+} from "../core/backup.ts";
 import { sha256Hex, sha256Stream } from "../core/digest.ts";
 import { AppError, BackupError } from "../core/errors.ts";
 import { fileJson } from "../core/json.ts";
@@ -6,27 +13,14 @@ import { MIB } from "../core/limits.ts";
 import { type Clock, FileFault, type FileStep, type FileSystem, type Ids } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
 import type { BackupReport } from "../core/wire.ts";
-import { createSequentialFile } from "../platform/sequential-file.ts";
 import { checkContinuationStore } from "../store/check.ts";
 import { stateFiles } from "../store/copy.ts";
 import { isTemporary, readSecureFile } from "../store/secure.ts";
 import { checkTurns } from "../turns/check.ts";
 import { copyTurns } from "../turns/copy.ts";
-import {
-  BACKUP_MANIFEST,
-  type BackupFile,
-  type BackupManifest,
-  breathe,
-  CHUNK_BYTES,
-  FILE_MODE,
-  FOLDER_MODE,
-  HOST_FILES,
-  HOST_FOLDERS,
-  HOST_PART,
-  STATE_PART,
-} from "./backup-format.ts";
-import { type BackupReader, openBackup, verifyBackup } from "./backup-reader.ts";
-import { TAR_END, tarHeader, tarPadding } from "./backup-tar.ts";
+import { breathe, CHUNK_BYTES, FILE_MODE, FOLDER_MODE, HOST_FILES, HOST_FOLDERS } from "./backup-format.ts";
+import { packTar, publish } from "./backup-publish.ts";
+import { openBackup, verifyBackup } from "./backup-reader.ts";
 import { removeTree } from "./remove-tree.ts";
 import { HOST_DATABASE } from "./state-entries.ts";
 
@@ -90,7 +84,7 @@ export async function writeBackup(
     try {
       const { manifest, warnings } = await stage(source, staging, deps);
       await verifyStaged(fs, staging, deps.signal);
-      if (asTar) await packTar(fs, staging, manifest, target, deps);
+      if (asTar) await packTar(fs, staging, manifest, target, deps.ids, () => requireTime(deps.signal));
       else publish(fs, staging, target);
       const bytes = manifest.files.reduce((sum, file) => sum + file.bytes, 0);
       const { createdAt, records, files } = manifest;
@@ -282,66 +276,4 @@ export function requireSound(
   if (turns.kind === "corrupt" || turns.kind === "unsafe" || turns.kind === "unreadable") {
     throw new BackupError("backup_invalid", `the copy of the ledger is not sound: ${turns.detail}`);
   }
-}
-
-function publish(fs: FileSystem, partial: string, target: string): void {
-  // A rename would take the place of an empty folder or a file that came meanwhile.
-  if (fs.lstat(target, LABEL) !== undefined)
-    throw new BackupError("backup_refused", `${target} exists already`);
-  fs.runSync([
-    { op: "rename", from: partial, to: target, label: LABEL },
-    { op: "syncDir", path: dirname(target), label: LABEL },
-  ]);
-}
-
-async function packTar(
-  fs: FileSystem,
-  staging: string,
-  manifest: BackupManifest,
-  target: string,
-  { ids, signal }: BackupDeps,
-): Promise<void> {
-  const partial = join(dirname(target), `.${basename(target)}.${ids.token(STAGING_ID_BYTES)}.partial`);
-  try {
-    await writeTar(fs, openBackup(fs, staging), manifest, partial, signal);
-    await verifyBackup(openBackup(fs, partial), () => requireTime(signal));
-    publish(fs, partial, target);
-  } finally {
-    fs.runSync([{ op: "unlink", path: partial, missingOk: true, label: LABEL }]);
-  }
-}
-
-async function writeTar(
-  fs: FileSystem,
-  staged: BackupReader,
-  manifest: BackupManifest,
-  path: string,
-  signal: AbortSignal | undefined,
-) {
-  const mtimeMs = Date.parse(manifest.createdAt);
-  const out = createSequentialFile(path, FILE_MODE, LABEL);
-  try {
-    const content = Buffer.from(fileJson(manifest), "utf8");
-    out.write(tarHeader({ path: BACKUP_MANIFEST, bytes: content.length }, mtimeMs));
-    out.write(content);
-    out.write(tarPadding(content.length));
-    let written = 0;
-    for (const { file, chunks } of staged.files()) {
-      out.write(tarHeader(file, mtimeMs));
-      for (const piece of chunks()) {
-        out.write(piece);
-        written += piece.length;
-        if (written < CHUNK_BYTES) continue;
-        written = 0;
-        await breathe();
-        requireTime(signal);
-      }
-      out.write(tarPadding(file.bytes));
-    }
-    out.write(TAR_END);
-    out.sync();
-  } finally {
-    out.close();
-  }
-  fs.runSync([{ op: "syncDir", path: dirname(path), label: LABEL }]);
 }

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import type { LoadedConfig } from "../config/load.ts";
-import { ConfigError } from "../core/errors.ts";
+import { AppError, ConfigError } from "../core/errors.ts";
 import { serverTransport } from "../core/mcp-servers.ts";
 import { ownerOnlyProblem } from "../core/owner-only.ts";
 import { FileFault, type FileSystem } from "../core/ports/platform.ts";
@@ -8,6 +8,7 @@ import { TERMINAL_TOKEN_FILE, TERMINAL_TOKEN_PATTERN } from "../core/terminal.ts
 import { checkTurns } from "../turns/check.ts";
 import { continuationsSection } from "./doctor-continuations.ts";
 import type { DoctorReport, DoctorSection, SectionStatus } from "./doctor-report.ts";
+import { readRestored } from "./restored.ts";
 import { HOST_DATABASE } from "./state-entries.ts";
 import { stateFolderProblem } from "./state-folder.ts";
 
@@ -43,6 +44,7 @@ export function runDoctor({ config, fs, program = "mono-agent" }: DoctorInput): 
     modelSection(config),
     toolsSection(config),
     continuationsSection(config, fs, program),
+    ...restoredSection(config, fs, program),
     turnsSection(config, fs),
     terminalSection(config, fs),
   ]);
@@ -101,6 +103,25 @@ function toolsSection({ tools, mcpServers }: LoadedConfig): DoctorSection {
     ...unusable,
   ];
   return { id: "tools", label, status: unusable.length === 0 ? "ok" : "waiting", details };
+}
+
+/** Only for a state that was restored from a backup, until nothing of it is held any more. */
+function restoredSection({ host }: LoadedConfig, fs: FileSystem, program: string): DoctorSection[] {
+  const section = (status: SectionStatus, detail: string): DoctorSection[] => [
+    { id: "restored", label: "Restored state", status, details: [detail] },
+  ];
+  try {
+    const mark = readRestored(fs, host.stateDir);
+    if (mark === undefined) return [];
+    return section(
+      "waiting",
+      `as of ${mark.backupCreatedAt}; up to ${mark.held.length} continuations wait for a proof or a release after the restore: ` +
+        `see \`${program} continuations owed\` and \`${program} continuations release\``,
+    );
+  } catch (error) {
+    if (error instanceof AppError || error instanceof FileFault) return section("error", error.message);
+    throw error;
+  }
 }
 
 function turnsSection({ host }: LoadedConfig, fs: FileSystem): DoctorSection {

@@ -1,4 +1,5 @@
 import { dirname, join } from "node:path";
+import { type BackupFile, HOST_PART, type Restored, STATE_PART } from "../core/backup.ts";
 import { sha256Hex, sha256Stream } from "../core/digest.ts";
 import { AppError, BackupError, StoreError } from "../core/errors.ts";
 import {
@@ -15,11 +16,11 @@ import { createSequentialFile } from "../platform/sequential-file.ts";
 import { unsettledIds } from "../store/copy.ts";
 import { ownershipLock } from "../store/ownership.ts";
 import { requireSound } from "./backup.ts";
-import { type BackupFile, breathe, FILE_MODE, FOLDER_MODE, HOST_PART, STATE_PART } from "./backup-format.ts";
+import { breathe, FILE_MODE, FOLDER_MODE } from "./backup-format.ts";
 import type { StatePlaces } from "./backup-offline.ts";
 import { type BackupReader, openBackup, requireSame, verifyBackup } from "./backup-reader.ts";
 import { removeTree } from "./remove-tree.ts";
-import { type Restored, restoredSteps } from "./restored.ts";
+import { restoredSteps } from "./restored.ts";
 import { HOST_LOCK } from "./state-entries.ts";
 
 /**

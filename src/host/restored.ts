@@ -1,12 +1,11 @@
 import { join } from "node:path";
-import { z } from "zod";
 import type { RestoreHold } from "../continuation/hold.ts";
+import { type Restored, restoredSchema } from "../core/backup.ts";
 import { BackupError } from "../core/errors.ts";
 import { fileJson } from "../core/json.ts";
 import { MIB } from "../core/limits.ts";
 import type { Clock, FileStep, FileSystem, Logger } from "../core/ports/platform.ts";
 import type { TurnStore } from "../core/ports/turns.ts";
-import { dateText } from "../core/record.ts";
 import { readSecureFile, replaceSteps } from "../store/secure.ts";
 import { RESTORED_FILE } from "./state-entries.ts";
 
@@ -19,19 +18,6 @@ import { RESTORED_FILE } from "./state-entries.ts";
 
 const MAX_BYTES = 128 * MIB;
 const LABEL = "restored";
-
-const restoredSchema = z.strictObject({
-  schemaVersion: z.literal(1),
-  complete: z.boolean(),
-  restoredAt: dateText,
-  /** When the backup was made: what happened after that moment is not known here. */
-  backupCreatedAt: dateText,
-  /** Whether the turns that were unfinished in the backup were ended. */
-  turnsEnded: z.boolean(),
-  /** Continuations that were not finished in the backup and that nobody released. */
-  held: z.array(z.string().min(1)),
-});
-export type Restored = z.infer<typeof restoredSchema>;
 
 export function restoredPath(hostDir: string): string {
   return join(hostDir, RESTORED_FILE);

@@ -20,6 +20,7 @@ import { createIds } from "../../src/platform/ids.ts";
 import { openContinuationStore } from "../../src/store/open.ts";
 import { ownershipLock } from "../../src/store/ownership.ts";
 import { openTurnStore } from "../../src/turns/turn-store.ts";
+import { until } from "../support/binary.ts";
 import { silentLogger } from "../support/silent-logger.ts";
 
 /** Both stores on a real disk, 32 clients that never rest, and backups in the middle of it. */
@@ -166,6 +167,10 @@ test("a backup that is made while 32 clients hammer both stores restores to pair
   for (const [index, name] of ["a", "b.tar", "c", "d.tar"].entries()) {
     const target = join(folder, name);
     const source = { fs, hostDir, stateDir: join(hostDir, "continuations"), store: live.store };
+    // A round of every client later than the last backup, so that each copy has other things under way.
+    await until("another round", async () => {
+      return done >= (index + 1) * CLIENTS && live.store.durable.counts().delivered > 0;
+    });
     const before = done;
     const report = await writeBackup(source, target, { clock, ids });
     expect(report.records).toBeGreaterThanOrEqual(before);

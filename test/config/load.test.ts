@@ -70,7 +70,7 @@ describe("defaults", () => {
         detachedServices: [],
       },
       terminal: { enabled: true, host: "127.0.0.1", port: 4320 },
-      host: { stateDir: join(folder.path, ".mono-agent") },
+      host: { stateDir: join(folder.path, ".mono-agent"), backupBeforeMigration: true },
       warnings: [],
     });
   });

@@ -1,5 +1,6 @@
 import type { ContinuationService } from "../../src/continuation/api.ts";
 import type { NamedRoute } from "../../src/continuation/deps.ts";
+import type { RestoreHold } from "../../src/continuation/hold.ts";
 import { createContinuationService } from "../../src/continuation/service.ts";
 import { payloadHash } from "../../src/core/derive.ts";
 import { sha256Hex } from "../../src/core/digest.ts";
@@ -46,7 +47,7 @@ export interface World {
   submit(answer: ClaimAnswer, payload?: JsonValue): Promise<unknown>;
   record(continuationId: string): NonNullable<ReturnType<ContinuationStore["durable"]["get"]>>;
   /** The process dies and starts again on the same disk: nothing in memory survives. */
-  restart(): Promise<World>;
+  restart(more?: Pick<WorldOptions, "hold">): Promise<World>;
 }
 
 /** What the outside answers; a test changes it at any time. */
@@ -66,6 +67,8 @@ export interface WorldOptions {
   fs?: FileSystem;
   clock?: FakeClock;
   seed?: string;
+  /** After a restore. */
+  hold?: RestoreHold;
 }
 
 let generation = 0;
@@ -104,6 +107,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     detachedServices: new Map(Object.entries(options.services ?? {})),
     continuationServers: options.servers ?? ["work-control"],
     baseUrl: "http://127.0.0.1:4319",
+    hold: options.hold,
     synthesis: {
       synthesize(request) {
         syntheses.push(request);
@@ -170,7 +174,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
       if (record === undefined) throw new Error(`no record ${continuationId}`);
       return record;
     },
-    restart: () => createWorld({ ...options, fs, clock }),
+    restart: (more = {}) => createWorld({ ...options, fs, clock, ...more }),
   };
   return world;
 }

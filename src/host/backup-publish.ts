@@ -1,0 +1,79 @@
+import { basename, dirname, join } from "node:path";
+import { BACKUP_MANIFEST, type BackupManifest } from "../core/backup.ts";
+import { BackupError } from "../core/errors.ts";
+import { fileJson } from "../core/json.ts";
+import type { FileSystem, Ids } from "../core/ports/platform.ts";
+import { createSequentialFile } from "../platform/sequential-file.ts";
+import { breathe, CHUNK_BYTES, FILE_MODE } from "./backup-format.ts";
+import { type BackupReader, openBackup, verifyBackup } from "./backup-reader.ts";
+import { TAR_END, tarHeader, tarPadding } from "./backup-tar.ts";
+
+/** How a verified backup gets its name: renamed, or packed into a tar that is read back first. */
+
+const LABEL = "backup.publish";
+const PARTIAL_ID_BYTES = 9;
+
+/** Gives what is complete its name. Refuses when something has it by now. */
+export function publish(fs: FileSystem, partial: string, target: string): void {
+  // A rename would take the place of an empty folder or a file that came meanwhile.
+  if (fs.lstat(target, LABEL) !== undefined)
+    throw new BackupError("backup_refused", `${target} exists already`);
+  fs.runSync([
+    { op: "rename", from: partial, to: target, label: LABEL },
+    { op: "syncDir", path: dirname(target), label: LABEL },
+  ]);
+}
+
+/** Packs a staged backup into a tar at `target`. `between` is called now and then and may throw to end it. */
+export async function packTar(
+  fs: FileSystem,
+  staging: string,
+  manifest: BackupManifest,
+  target: string,
+  ids: Ids,
+  between: () => void,
+): Promise<void> {
+  const partial = join(dirname(target), `.${basename(target)}.${ids.token(PARTIAL_ID_BYTES)}.partial`);
+  try {
+    await writeTar(fs, openBackup(fs, staging), manifest, partial, between);
+    await verifyBackup(openBackup(fs, partial), between);
+    publish(fs, partial, target);
+  } finally {
+    fs.runSync([{ op: "unlink", path: partial, missingOk: true, label: LABEL }]);
+  }
+}
+
+async function writeTar(
+  fs: FileSystem,
+  staged: BackupReader,
+  manifest: BackupManifest,
+  path: string,
+  between: () => void,
+) {
+  const mtimeMs = Date.parse(manifest.createdAt);
+  const out = createSequentialFile(path, FILE_MODE, LABEL);
+  try {
+    const content = Buffer.from(fileJson(manifest), "utf8");
+    out.write(tarHeader({ path: BACKUP_MANIFEST, bytes: content.length }, mtimeMs));
+    out.write(content);
+    out.write(tarPadding(content.length));
+    let written = 0;
+    for (const { file, chunks } of staged.files()) {
+      out.write(tarHeader(file, mtimeMs));
+      for (const piece of chunks()) {
+        out.write(piece);
+        written += piece.length;
+        if (written < CHUNK_BYTES) continue;
+        written = 0;
+        await breathe();
+        between();
+      }
+      out.write(tarPadding(file.bytes));
+    }
+    out.write(TAR_END);
+    out.sync();
+  } finally {
+    out.close();
+  }
+  fs.runSync([{ op: "syncDir", path: dirname(path), label: LABEL }]);
+}
