@@ -7,6 +7,7 @@ import type { FileSystem } from "../../src/core/ports/platform.ts";
 import type { ContinuationStore } from "../../src/core/ports/store.ts";
 import { createMemoryFileSystem, type MemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import type { MigrationBatch } from "../../src/store/migrate/phases.ts";
+import type { OnMigrationProgress } from "../../src/store/migrate/progress.ts";
 import { openContinuationStore } from "../../src/store/open.ts";
 // @ts-expect-error: plain JavaScript beside the fixtures, used as it is
 import { materialize } from "../fixtures/materialize.mjs";
@@ -58,9 +59,10 @@ export function openLegacy(
     batch?: MigrationBatch;
     retention?: Partial<RetentionLimits>;
     beforeMigration?: () => Promise<void>;
+    progress?: OnMigrationProgress;
   },
 ): Promise<ContinuationStore> {
-  const { nowMs, batch, beforeMigration } = options;
+  const { nowMs, batch, beforeMigration, progress } = options;
   return openContinuationStore({
     stateDir: STATE_DIR,
     fs,
@@ -71,5 +73,6 @@ export function openLegacy(
     acquireLock: () => ({ release: () => {} }),
     ...(batch === undefined ? {} : { migrationBatch: batch }),
     ...(beforeMigration === undefined ? {} : { beforeMigration }),
+    ...(progress === undefined ? {} : { onMigrationProgress: progress }),
   });
 }

@@ -32,7 +32,7 @@ export function readMonolith(fs: FileSystem, path: string, reader: MonolithReade
   if (handle === undefined) throw unsafe(path, "disappeared while it was opened");
   try {
     const opened = handle.stat();
-    requireSameFile(path, seen, opened);
+    requireUnchanged(path, seen, opened);
     requireSafeFile(fs, path, opened, MONOLITH_MAX_BYTES);
     let done = 0;
     parseMonolith(
