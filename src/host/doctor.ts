@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import type { LoadedConfig } from "../config/load.ts";
 import { AppError, ConfigError } from "../core/errors.ts";
-import { serverTransport } from "../core/mcp-servers.ts";
+import { isEnabled, serverTransport } from "../core/mcp-servers.ts";
 import { ownerOnlyProblem } from "../core/owner-only.ts";
 import { FileFault, type FileSystem } from "../core/ports/platform.ts";
 import { TERMINAL_TOKEN_FILE, TERMINAL_TOKEN_PATTERN } from "../core/terminal.ts";
@@ -93,6 +93,7 @@ function toolsSection({ tools, mcpServers }: LoadedConfig): DoctorSection {
   const unusable: string[] = [];
   const servers = [...mcpServers].map(([name, spec]) => {
     const transport = serverTransport(spec);
+    if (!isEnabled(spec)) return `${name} (${transport.kind}, off)`;
     if (transport.kind === "contradictory") unusable.push(`${name} can't be started: ${transport.reason}`);
     return `${name} (${transport.kind})`;
   });
@@ -100,6 +101,7 @@ function toolsSection({ tools, mcpServers }: LoadedConfig): DoctorSection {
     tools.mcpConfigPath,
     `servers: ${servers.join(", ") || "none"}`,
     `may answer later: ${tools.continuationServers.join(", ") || "none"}`,
+    `told their run: ${tools.mcpRequestContextServers.join(", ") || "none"}`,
     ...unusable,
   ];
   return { id: "tools", label, status: unusable.length === 0 ? "ok" : "waiting", details };

@@ -11,7 +11,7 @@ export const GUARD_COMMAND = "mcp-guard";
  * file, and must name a command of its own that calls `runMcpGuard`; without one there is no guard.
  */
 export function embeddedGuardCommand(): readonly string[] | undefined {
-  if (Bun.isStandaloneExecutable || process.platform === "win32") return undefined;
+  if (Bun.isStandaloneExecutable) return undefined;
   return [process.execPath, join(import.meta.dir, "mcp-guard-entry.ts")];
 }
 

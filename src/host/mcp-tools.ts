@@ -23,7 +23,8 @@ export interface McpDeps {
 export function mcpOptions(config: LoadedConfig, deps: McpDeps): ToolHostOptions {
   const { clock, ids, fs, logger } = deps;
   const { tools, host, continuations } = config;
-  const command = deps.guardCommand ?? embeddedGuardCommand();
+  // Windows has no process groups that a guard could end.
+  const command = process.platform === "win32" ? undefined : (deps.guardCommand ?? embeddedGuardCommand());
   return {
     servers: Object.fromEntries(config.mcpServers),
     continuationServers: tools.continuationServers,

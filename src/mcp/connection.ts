@@ -5,7 +5,7 @@ import { MINUTE_MS, SECOND_MS } from "../core/limits.ts";
 import type { Clock } from "../core/ports/platform.ts";
 import type { ToolOutcome } from "../core/ports/tools.ts";
 import { declineQuestions } from "./elicitation.ts";
-import { callFailure, connectFailure } from "./failures.ts";
+import { callFailure, connectFailure, isSessionGone } from "./failures.ts";
 import { type Listing, listTools, serverVersion } from "./listing.ts";
 import { capText, resultText } from "./result-text.ts";
 import { redactor } from "./stderr-lines.ts";
@@ -38,13 +38,18 @@ export interface ConnectionOptions extends TransportOptions {
   readonly timeouts: RequestTimeouts;
 }
 
+export interface CallOutcome extends ToolOutcome {
+  /** The server did not know our session and took nothing up: the call may go to a new client. */
+  readonly sessionGone?: boolean;
+}
+
 export interface Connection {
   readonly server: string;
   /** Starts or reaches the server and reads its list. Call it once. */
   connect(signal: AbortSignal): Promise<Listing>;
   /** The list as it is now; asks again only when the server said that it has changed. */
   list(): Promise<Listing>;
-  call(tool: string, input: JsonValue, signal: AbortSignal): Promise<ToolOutcome>;
+  call(tool: string, input: JsonValue, signal: AbortSignal): Promise<CallOutcome>;
   /** Whether calls can be sent: connected, and neither lost nor closed. */
   isOpen(): boolean;
   /** What the server says of itself and the version of the protocol; undefined until it is connected. */
@@ -66,6 +71,13 @@ export function createConnection(options: ConnectionOptions): Connection {
   /** Questions that the server asked and that were declined. */
   let declined = 0;
 
+  /** A session over HTTP may end without a word; whoever meets that needs a new client. */
+  const noticeSession = (error: unknown): boolean => {
+    const gone = opened?.stdio === undefined && isSessionGone(error);
+    if (gone) lost = true;
+    return gone;
+  };
+
   const failed = (code: string, message: string): Listing => ({
     tools: [],
     warnings: [{ server, code, message }],
@@ -85,6 +97,7 @@ export function createConnection(options: ConnectionOptions): Connection {
       return await listTools(open, server, spec, signal);
     } catch (error) {
       listing = undefined;
+      noticeSession(error);
       return failed(
         "mcp_list_tools_failed",
         `${server}: ${connectFailure(error, opened?.stdio?.exitText())}`,
@@ -175,7 +188,8 @@ export function createConnection(options: ConnectionOptions): Connection {
           timedOut: limit.signal.aborted,
           lost,
         });
-        return { ...outcome, text: capText(withNote(redactToken(outcome.text))) };
+        const told = { ...outcome, text: capText(withNote(redactToken(outcome.text))) };
+        return noticeSession(error) ? { ...told, sessionGone: true } : told;
       } finally {
         cancelTotal();
       }

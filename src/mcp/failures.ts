@@ -51,6 +51,8 @@ export async function callFailure(error: unknown, context: CallContext): Promise
   const unknown = (what: string) => new McpError("mcp_failed", `${server}: ${what}; the outcome is unknown`);
   if (context.aborted) throw unknown("the call was aborted");
   if (context.timedOut) throw unknown("the call reached its total time-out");
+  // Ours, from before anything was sent: the login could not be read.
+  if (error instanceof McpError) return { isError: true, text: `${error.message}. Nothing was sent.` };
   const { McpError: ProtocolError } = await import("@modelcontextprotocol/sdk/types.js");
   if (error instanceof ProtocolError) {
     if (error.code === REQUEST_TIMEOUT) throw unknown("the call timed out");
@@ -75,6 +77,11 @@ export async function callFailure(error: unknown, context: CallContext): Promise
     return { isError: true, text: `The server ${server} refused the call with HTTP ${code}.` };
   }
   throw unknown("the connection failed during the call");
+}
+
+/** Whether a server over HTTP does not know our session any more: it was restarted, or let the session expire. */
+export function isSessionGone(error: unknown): boolean {
+  return describe(error).code === 404;
 }
 
 function describe(error: unknown): { code: string | number | undefined; name: string } {

@@ -183,7 +183,12 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
       return again.connection;
     };
 
-    const call = async (tool: BoundTool, input: JsonValue, during: AbortSignal): Promise<ToolOutcome> => {
+    const call = async (
+      tool: BoundTool,
+      input: JsonValue,
+      during: AbortSignal,
+      again = true,
+    ): Promise<ToolOutcome> => {
       const { server } = tool;
       const refused = (why: string) => ({ isError: true, text: `${why} Nothing was sent to it.` });
       const connection = await connectionFor(tool, during);
@@ -196,7 +201,9 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
         const what = now === undefined ? "is no longer offered" : "has changed";
         return refused(`The tool ${tool.tool} of ${server} ${what} since this turn began.`);
       }
-      return connection.call(tool.tool, input, during);
+      const { sessionGone, ...outcome } = await connection.call(tool.tool, input, during);
+      if (sessionGone === true && again && !ownClient(server)) return call(tool, input, during, false);
+      return outcome;
     };
 
     return {

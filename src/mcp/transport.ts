@@ -3,6 +3,7 @@ import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js";
 import { BugError, McpError } from "../core/errors.ts";
 import { isLoopbackUrl, type McpServerSpec, serverTransport } from "../core/mcp-servers.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
+import { boundedBody } from "./bounded-body.ts";
 import { type ClaimGrant, type ContextGrant, childEnvironment, requestHeaders } from "./claim-injection.ts";
 import { authorizedFetch } from "./oauth-fetch.ts";
 import type { OAuthStore } from "./oauth-store.ts";
@@ -86,6 +87,6 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
 }
 
 /** A loopback server is reached directly: its claim token must not pass a proxy that the environment names. */
-export function directFetch(url: string | URL, init?: RequestInit): Promise<Response> {
-  return fetch(url, isLoopbackUrl(String(url)) ? { ...init, proxy: false } : init);
+export async function directFetch(url: string | URL, init?: RequestInit): Promise<Response> {
+  return boundedBody(await fetch(url, isLoopbackUrl(String(url)) ? { ...init, proxy: false } : init));
 }

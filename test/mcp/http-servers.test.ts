@@ -5,6 +5,7 @@ import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { SSEServerTransport } from "@modelcontextprotocol/sdk/server/sse.js";
 import { WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js";
 import { McpError } from "../../src/core/errors.ts";
+import { boundedBody } from "../../src/mcp/bounded-body.ts";
 import { capability, never, sessionRequest, toolHost } from "../support/mcp-host.ts";
 
 const cleanups: (() => unknown)[] = [];
@@ -127,6 +128,77 @@ describe("a streamable HTTP server", () => {
     expect(error).toBeInstanceOf(McpError);
     expect(String(error)).not.toContain("secret");
   });
+});
+
+describe("a shared server over HTTP", () => {
+  /** Starts a server with sessions on a port; a later one on the same port knows none of its sessions. */
+  function sessions(port: number) {
+    const transports = new Map<string, WebStandardStreamableHTTPServerTransport>();
+    let calls = 0;
+    const http = Bun.serve({
+      port,
+      hostname: "127.0.0.1",
+      development: false,
+      async fetch(request) {
+        if ((await request.clone().text()).includes("tools/call")) calls += 1;
+        const known = transports.get(request.headers.get("mcp-session-id") ?? "");
+        if (known !== undefined) return known.handleRequest(request);
+        if (request.headers.has("mcp-session-id")) return new Response("no such session", { status: 404 });
+        const transport: WebStandardStreamableHTTPServerTransport =
+          new WebStandardStreamableHTTPServerTransport({
+            sessionIdGenerator: () => crypto.randomUUID(),
+            onsessioninitialized: (id) => void transports.set(id, transport),
+          });
+        await mcpServer().connect(transport);
+        return transport.handleRequest(request);
+      },
+    });
+    cleanups.push(() => http.stop(true));
+    return { port: http.port ?? 0, stop: () => http.stop(true), calls: () => calls, ids: transports };
+  }
+
+  test("has one session for all runs, and that it was restarted no run notices", async () => {
+    const first = sessions(0);
+    const host = toolHost({ web: { url: `http://127.0.0.1:${first.port}/mcp` } });
+    cleanups.push(() => host.close());
+    const runs = await Promise.all([host.open(sessionRequest()), host.open(sessionRequest())]);
+    for (const run of runs) expect((await run.call("hello", {}, never)).text).toBe("hello");
+    expect(first.ids.size).toBe(1);
+    await first.stop();
+    const second = sessions(first.port);
+    const outcomes = await Promise.all(runs.map((run) => run.call("hello", {}, never)));
+    expect(outcomes).toEqual(Array(2).fill({ isError: false, text: "hello" }));
+    expect((await (await host.open(sessionRequest())).call("hello", {}, never)).text).toBe("hello");
+    expect(second.ids.size).toBe(1);
+  });
+});
+
+test("a message beyond the bound is not taken, a long stream of small ones is", async () => {
+  const of = (type: string, chunks: string[]) =>
+    boundedBody(
+      new Response(
+        new ReadableStream({
+          start(controller) {
+            for (const chunk of chunks) controller.enqueue(new TextEncoder().encode(chunk));
+            controller.close();
+          },
+        }),
+        { headers: { "content-type": type } },
+      ),
+      10,
+    );
+  const events = Array(10).fill("data: x\n\n");
+  expect(await of("text/event-stream; charset=utf-8", events).text()).toBe(events.join(""));
+  expect(await of("application/json", ["12345", "67890"]).text()).toBe("1234567890");
+  for (const [type, chunks] of [
+    ["application/json", ["12345\n", "67890\n"]],
+    ["text/event-stream", ["data: x\n\ndata: ", "yyyyy"]],
+  ] as const) {
+    const error = await of(type, [...chunks])
+      .text()
+      .catch((thrown: unknown) => thrown);
+    expect(String(error)).toContain("too big");
+  }
 });
 
 test("an SSE server that is not selected serves its tools, without claim values", async () => {
