@@ -136,13 +136,13 @@ export async function record(workload: Workload, options: RecordOptions): Promis
         acquireLock: () => ({ release: () => {} }),
       });
     } catch (error) {
-      if (injected && error instanceof StoreError && error.code !== "store_corrupt") return open();
       store = undefined;
       life = undefined;
       if (interrupt !== undefined) {
         disk = disk.takeOver();
         return open();
       }
+      if (injected && error instanceof StoreError && error.code !== "store_corrupt") return open();
       return failed(`opening was refused: ${errorText(error)}`);
     }
     disk.cutAt(Number.POSITIVE_INFINITY);
