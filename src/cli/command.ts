@@ -1,4 +1,5 @@
 import { type ArgsDef, type CommandDef, defineCommand, type ParsedArgs } from "citty";
+import { CliError } from "../core/errors.ts";
 import type { ExitCode } from "./io.ts";
 
 /** A command that does something. `run` returns the exit code; a failure is thrown as a typed error. */
@@ -45,3 +46,16 @@ export const CONFIG_ARGS = {
 export const JSON_ARG = {
   json: { type: "boolean", description: "Print JSON" },
 } as const satisfies ArgsDef;
+
+/** For tests: judges what depends on time as of then. Left out of usage texts (run.ts). */
+export const AS_OF_ARG = {
+  "as-of": { type: "string", valueHint: "date", description: "The time to take for now" },
+} as const satisfies ArgsDef;
+
+/** The value of AS_OF_ARG in milliseconds. */
+export function asOfMs(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const ms = Date.parse(text);
+  if (Number.isNaN(ms)) throw new CliError("usage", "--as-of must be a date");
+  return ms;
+}

@@ -2,8 +2,9 @@ import type { CommandDef } from "citty";
 import { type LoadedConfig, loadConfig } from "../config/load.ts";
 import { ConfigError } from "../core/errors.ts";
 import { type DoctorReport, runDoctor } from "../host/doctor.ts";
+import { createClock } from "../platform/clock.ts";
 import { createFileSystem } from "../platform/filesystem.ts";
-import { CONFIG_ARGS, JSON_ARG, leaf } from "./command.ts";
+import { AS_OF_ARG, asOfMs, CONFIG_ARGS, JSON_ARG, leaf } from "./command.ts";
 import type { CliIo } from "./io.ts";
 import { type ConfigFlags, environmentOf } from "./settings.ts";
 import { programOf } from "./shell.ts";
@@ -12,11 +13,12 @@ const MARKS = { ok: "✓", waiting: "…", disabled: "–", error: "✗" } as co
 
 export function doctorCommand(io: CliIo): CommandDef {
   const description = "Check configuration and state without changing anything";
-  return leaf("doctor", description, { ...CONFIG_ARGS, ...JSON_ARG }, async (args) => {
+  return leaf("doctor", description, { ...CONFIG_ARGS, ...JSON_ARG, ...AS_OF_ARG }, async (args) => {
     const report = runDoctor({
       config: loaded(args, io),
       fs: createFileSystem(),
       program: programOf(io),
+      nowMs: asOfMs(args["as-of"]) ?? createClock().now(),
     });
     io.out(args.json === true ? `${JSON.stringify(report, null, 2)}\n` : reportText(report));
     return report.ok ? 0 : 1;

@@ -10,6 +10,7 @@ export function rootCommand(io: CliIo): CommandDef {
     serve: async () => (await import("./serve.ts")).serveCommand(io),
     chat: async () => (await import("./chat.ts")).chatCommand(io),
     doctor: async () => (await import("./doctor.ts")).doctorCommand(io),
+    migrate: async () => (await import("./migrate.ts")).migrateCommand(io),
     backup: async () => (await import("./backup.ts")).backupCommand(io),
     restore: async () => (await import("./restore.ts")).restoreCommand(io),
     continuations: async () => (await import("./continuations/command.ts")).continuationsCommand(io),

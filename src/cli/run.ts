@@ -1,6 +1,7 @@
 import { type ArgsDef, type CommandDef, parseArgs, renderUsage } from "citty";
 import { nearestName } from "../config/nearest.ts";
 import { AppError, BugError, CliError, ERROR_TABLE, errorText } from "../core/errors.ts";
+import { AS_OF_ARG } from "./command.ts";
 import type { CliIo, ExitCode } from "./io.ts";
 import { programOf } from "./shell.ts";
 import { VERSION } from "./version.ts";
@@ -113,7 +114,9 @@ function kebab(name: string): string {
 
 async function usageOf({ command, names }: Found): Promise<string> {
   const parent = names.slice(0, -1).join(" ");
-  const text = await renderUsage(command, parent === "" ? undefined : { meta: { name: parent } });
+  const shown = Object.entries((await resolved(command.args)) ?? {}).filter(([name]) => !(name in AS_OF_ARG));
+  const usage: CommandDef = { ...command, args: Object.fromEntries(shown) };
+  const text = await renderUsage(usage, parent === "" ? undefined : { meta: { name: parent } });
   return `${Bun.stripANSI(text)}\n`;
 }
 

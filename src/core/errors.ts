@@ -98,6 +98,7 @@ export const ERROR_TABLE = {
   store_secret_invalid: row(500),
   store_guard_invalid: row(500),
   store_migration_conflict: row(500),
+  store_migration_incomplete: row(409),
   snapshot_quota: row(500, "later"),
   snapshot_invalid: row(500),
   // Backups

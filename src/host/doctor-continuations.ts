@@ -2,6 +2,7 @@ import type { ContinuationsConfig, LoadedConfig, NamedRoute } from "../config/lo
 import type { FileSystem } from "../core/ports/platform.ts";
 import { TERMINAL_SCHEME } from "../core/terminal.ts";
 import { checkContinuationStore, type StoreCheck, type StoreFinding } from "../store/check.ts";
+import { migrationDue } from "./doctor-migration.ts";
 import type { DoctorSection } from "./doctor-report.ts";
 import { looseFolder } from "./state-folder.ts";
 
@@ -12,7 +13,12 @@ const LABEL = "Continuations";
 const LISTED_MAX = 20;
 
 /** Settings and state of the continuation service. Reads every file that opening the store would read. */
-export function continuationsSection(config: LoadedConfig, fs: FileSystem, program: string): DoctorSection {
+export function continuationsSection(
+  config: LoadedConfig,
+  fs: FileSystem,
+  program: string,
+  nowMs: number,
+): DoctorSection {
   const { continuations } = config;
   if (continuations === undefined) {
     const why = config.continuationsDisabled
@@ -28,13 +34,26 @@ export function continuationsSection(config: LoadedConfig, fs: FileSystem, progr
     ...waitingRecords(check, program),
     ...check.looseFolders.map(looseFolder),
   ];
+  const { stateDir, retention } = continuations;
+  const due = check.migrationDue ? migrationDue({ fs, stateDir, retention, nowMs }, program) : undefined;
   const broken = check.findings.filter((finding) => finding.affects === undefined);
   const harmed = check.findings.filter((finding) => finding.affects !== undefined);
   return {
     id: ID,
     label: LABEL,
-    status: broken.length > 0 ? "error" : harmed.length + waiting.length > 0 ? "waiting" : "ok",
-    details: [...settings, stateLine(check), ...waiting, ...findingLines([...broken, ...harmed])],
+    status:
+      broken.length > 0 || due?.ok === false
+        ? "error"
+        : harmed.length + waiting.length > 0 || due !== undefined
+          ? "waiting"
+          : "ok",
+    details: [
+      ...settings,
+      stateLine(check),
+      ...(due?.lines ?? []),
+      ...waiting,
+      ...findingLines([...broken, ...harmed]),
+    ],
   };
 }
 

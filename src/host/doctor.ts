@@ -30,10 +30,12 @@ export interface DoctorInput {
   readonly fs: FileSystem;
   /** How the command line is called, for the commands that the report advises. Default: mono-agent. */
   readonly program?: string;
+  /** The time to judge by; milliseconds since the epoch. */
+  readonly nowMs: number;
 }
 
 /** Checks everything that can be checked without a running host. Never throws for what it finds. */
-export function runDoctor({ config, fs, program = "mono-agent" }: DoctorInput): DoctorReport {
+export function runDoctor({ config, fs, program = "mono-agent", nowMs }: DoctorInput): DoctorReport {
   if (config instanceof ConfigError) {
     const { problems } = config;
     const details = problems.length === 0 ? [config.message] : problems.map(problemLine);
@@ -43,7 +45,7 @@ export function runDoctor({ config, fs, program = "mono-agent" }: DoctorInput): 
     configSection(config),
     modelSection(config),
     toolsSection(config),
-    continuationsSection(config, fs, program),
+    continuationsSection(config, fs, program, nowMs),
     ...restoredSection(config, fs, program),
     turnsSection(config, fs),
     terminalSection(config, fs),

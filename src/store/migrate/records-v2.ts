@@ -12,7 +12,7 @@ import type { LegacyPaths } from "./paths.ts";
 
 /** Reading the v2 format, one file at a time. Nothing is changed here. */
 
-const RECORD_NAME = /^[0-9a-f]{64}\.json$/;
+export const RECORD_NAME = /^[0-9a-f]{64}\.json$/;
 
 export interface V2Transaction {
   readonly writes: { readonly record: ContinuationRecord; readonly body: string }[];

@@ -1,0 +1,28 @@
+import { planMigration } from "../store/migrate/plan.ts";
+
+const LISTED_MAX = 20;
+
+/** What `doctor` says of state in an older format: that the next start converts it, or why it can't. */
+export function migrationDue(
+  state: Parameters<typeof planMigration>[0],
+  program: string,
+): { readonly ok: boolean; readonly lines: readonly string[] } {
+  const { ok, refusals, sources, resumed } = planMigration(state);
+  const found = [
+    ...(sources.v1 === undefined ? [] : [`${sources.v1.records} of format v1`]),
+    ...(sources.v2 === undefined ? [] : [`${sources.v2.records} of format v2`]),
+  ];
+  const what = found.length === 0 ? "an older format without records" : `records: ${found.join(", ")}`;
+  const going = resumed ? "the next start goes on converting" : "the next start converts";
+  if (ok) return { ok, lines: [`${going} ${what}; see \`${program} migrate --dry-run\``] };
+  const listed = refusals.slice(0, LISTED_MAX).map(({ message }) => message);
+  const rest = refusals.length - listed.length;
+  return {
+    ok,
+    lines: [
+      `state of an older format can't be converted (${what}):`,
+      ...listed,
+      ...(rest > 0 ? [`and ${rest} more; see \`${program} migrate --dry-run\``] : []),
+    ],
+  };
+}
