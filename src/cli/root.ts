@@ -14,6 +14,7 @@ export function rootCommand(io: CliIo): CommandDef {
     backup: async () => (await import("./backup.ts")).backupCommand(io),
     restore: async () => (await import("./restore.ts")).restoreCommand(io),
     continuations: async () => (await import("./continuations/command.ts")).continuationsCommand(io),
+    model: async () => (await import("./model.ts")).modelCommand(io),
     mcp: async () => (await import("./mcp.ts")).mcpCommand(io),
     "mcp-guard": async () => (await import("./mcp.ts")).mcpGuardCommand(),
     config: async () => (await import("./config.ts")).configCommand(io),

@@ -54,6 +54,8 @@ export interface LocalProvider {
   /** Absent: the usual local address of the type (only openai_compat has none). */
   readonly baseUrl?: string | undefined;
   readonly apiKeyEnv?: string | undefined;
+  /** Its key stands in the configuration file, which works but is advised against. */
+  readonly keyInFile?: true;
   /** Absent: every model of the server may be named. */
   readonly models?: readonly LocalModel[] | undefined;
 }
@@ -258,9 +260,14 @@ function splitBlocks(file: JsonObject, configPath: string) {
 
 type LocalBlock = ConfigFile["providers"]["local"][number];
 
-function withoutSecret({ apiKey: _, models, ...local }: LocalBlock): LocalProvider {
-  if (models === undefined) return local;
-  return { ...local, models: models.map((model) => (typeof model === "string" ? { id: model } : model)) };
+function withoutSecret({ apiKey, models, ...local }: LocalBlock): LocalProvider {
+  return {
+    ...local,
+    ...(apiKey === undefined ? {} : { keyInFile: true as const }),
+    ...(models === undefined
+      ? {}
+      : { models: models.map((model) => (typeof model === "string" ? { id: model } : model)) }),
+  };
 }
 
 /** The service is on when the block is there or a server is selected; `enabled: false` turns all of it off. */

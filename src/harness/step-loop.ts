@@ -114,7 +114,14 @@ export async function runSteps(deps: StepDeps, input: StepInput): Promise<string
       const content = `There is no tool named ${JSON.stringify(name)}.`;
       return { role: "tool", callId, name, content, isError: true };
     }
-    const opened = { runId, stepId, callId, server: tool.server, tool: tool.tool, bindingDigest: tool.digest };
+    const opened = {
+      runId,
+      stepId,
+      callId,
+      server: tool.server,
+      tool: tool.tool,
+      bindingDigest: tool.digest,
+    };
     await turns.openToolCall({ ...opened, input: call.input, startedAt: now() });
     signal.throwIfAborted();
     emit({ type: "tool", turnId, name, phase: "started" });

@@ -72,15 +72,21 @@ function configSection(config: LoadedConfig): DoctorSection {
   return { id: "config", label: "Configuration", status: "ok", details };
 }
 
-function modelSection({ runtime, context }: LoadedConfig): DoctorSection {
+function modelSection({ runtime, context, providers }: LoadedConfig): DoctorSection {
   const { rollover, rolloverTimezone } = runtime.session;
   const zone = rolloverTimezone ?? "the system's time zone";
+  const fallbacks = runtime.fallbacks.map(({ model }) => model).join(", ");
+  const keysInFile = providers.local.filter(({ keyInFile }) => keyInFile).map(({ id }) => id);
   return {
     id: "runtime",
     label: "Model and context",
-    status: "ok",
+    status: keysInFile.length === 0 ? "ok" : "waiting",
     details: [
       `model ${runtime.model}, at most ${runtime.maxTurns} calls in a turn`,
+      ...(fallbacks === "" ? [] : [`when it fails: ${fallbacks}`]),
+      ...keysInFile.map(
+        (id) => `the key of provider ${id} stands in the configuration file: move it to apiKeyEnv`,
+      ),
       `identity ${context.identityPath}`,
       `history rollover ${rollover === "none" ? "none" : `daily in ${zone}`}`,
     ],

@@ -18,7 +18,12 @@ export function configuredModel(config: LoadedConfig, deps: { clock: Clock; logg
   });
 }
 
-/** One model by its name with the configured providers, asked once: no retry and no fallback hides what it does. */
+/**
+ * One model by its name with the configured providers, asked once: no retry and no fallback hides what it does. An
+ * image is sent to it whatever the configuration says that it takes, so that the answer shows it.
+ *
+ * @throws ModelError `model_unconfigured` when its provider or key is missing.
+ */
 export function singleModel(
   config: LoadedConfig,
   name: string,
@@ -26,7 +31,21 @@ export function singleModel(
 ): Model {
   const { model, effort, fallbacks } = config.runtime;
   const own = name === model ? effort : fallbacks.find((each) => each.model === name)?.effort;
-  return createModel({ ...modelBasis(config), ...deps, ...choice(name, own, 1) });
+  const basis = modelBasis(config);
+  const id = name.slice(name.indexOf(":") + 1);
+  const providers = basis.providers.map((provider) => {
+    const facts = provider.models?.find((each) => each.id === id);
+    return { ...provider, models: [{ ...facts, id, images: true }] };
+  });
+  return createModel({ ...basis, ...deps, providers, ...choice(name, own, 1) });
+}
+
+/** Whether a turn may send images to this model, as far as the configuration tells. */
+export function takesImages(config: LoadedConfig, name: string): boolean {
+  const [provider = "", ...model] = name.split(":");
+  const local = config.providers.local.find((each) => each.id === provider || each.type === provider);
+  if (local === undefined) return !["demo", "ollama", "lmstudio"].includes(provider);
+  return local.models?.find(({ id }) => id === model.join(":"))?.images === true;
 }
 
 function choice(name: string, effort: LoadedConfig["runtime"]["effort"], attempts: number) {

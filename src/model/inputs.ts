@@ -9,7 +9,12 @@ export interface ModelInputs {
   readonly documents: boolean;
   /** Undefined: nobody told; the request is sent as it is and the provider decides. */
   readonly contextTokens: number | undefined;
+  /** What to do when the model takes more than is said here. */
+  readonly hint?: string;
 }
+
+const LOCAL_HINT =
+  "if it does, say so in providers.local[].models, as in {id, images: true, documents: true}";
 
 /**
  * The providers' own documentation: the smallest window of the models that they offer today, so that a larger one is
@@ -31,7 +36,7 @@ export function inputsOf(resolved: ResolvedModel): ModelInputs {
       return { ...full, contextTokens: GOOGLE_CONTEXT_TOKENS };
     case "openai_compat": {
       const { images = false, documents = false, contextTokens } = resolved.facts ?? {};
-      return { images, documents, contextTokens };
+      return { images, documents, contextTokens, hint: LOCAL_HINT };
     }
     case "demo":
       return { images: false, documents: false, contextTokens: undefined };
@@ -57,8 +62,8 @@ export function checkInputs(
   model: string,
 ): void {
   const refuse = (what: string) => {
-    const hint = "if it does, say so in providers.local[].models, as in {id, images: true, documents: true}";
-    throw modelFailure("not_accepted", model, `${what}; ${hint}`);
+    const { hint } = inputs;
+    throw modelFailure("not_accepted", model, hint === undefined ? what : `${what}; ${hint}`);
   };
   for (const message of messages) {
     if (message.role !== "user") continue;

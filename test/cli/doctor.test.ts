@@ -206,3 +206,17 @@ describe("what the start would refuse or repair", () => {
     expect(details.match(/backup/g)?.length).toBe(1);
   });
 });
+
+test("a key in the file waits to be moved, and fallbacks are named", async () => {
+  const { code, report } = await doctor({
+    runtime: { model: "demo:a", fallbacks: [{ model: "ollama:llama3" }] },
+    providers: { local: [{ id: "box", type: "ollama", apiKey: "sk-in-the-file" }] },
+  });
+  const section = report.sections.find(({ id }) => id === "runtime");
+  expect(code).toBe(0);
+  expect(report.operationallyReady).toBe(false);
+  expect(section?.status).toBe("waiting");
+  expect(section?.details).toContain("when it fails: ollama:llama3");
+  expect(section?.details.join()).toContain("key of provider box");
+  expect(JSON.stringify(report)).not.toContain("sk-in-the-file");
+});
