@@ -6,7 +6,8 @@ import { isJsonObject } from "../core/json.ts";
  * and the provider's short error type; never a key, a header, a request or an answer. For the same reason the
  * vendor's error, which holds all of those, is not attached as a cause.
  *
- * I1. `notRun` is set only on proof: no connection came about, or the status line of the answer refused the request.
+ * I1. `notRun` is set only on proof: no connection came about, or the status line of the answer refused the request
+ *     (429, another 4xx but 408, or a redirect).
  *     An error inside a stream that began with 200 proves nothing.
  */
 
@@ -38,6 +39,7 @@ export const FAILURES = {
   no_credit: never("the account at the provider has no credit left"),
   context_full: never("the request is longer than the model's context window"),
   refused: never("the provider refused the request"),
+  redirected: never("the address redirects elsewhere, where no key is sent; correct its baseUrl"),
   not_accepted: never("this model does not take such input"),
   unreadable: unknown("the answer could not be read"),
   too_long: unknown("the answer is longer than any answer may be and was stopped"),
@@ -78,11 +80,11 @@ export function toModelError(error: unknown, model: string, exchange: ExchangeSt
   if (error instanceof ModelError || error instanceof BugError) return error;
   const { status, type, retryAfterMs } = readFailure(error, exchange.nowMs);
   const answered = exchange.status !== undefined;
-  if (status !== undefined && status >= 400) {
+  if (status !== undefined && status >= 300) {
     const kind = kindOf(status, type);
     const detail = `HTTP ${status}${type === undefined ? "" : `, ${type}`}`;
     // The status may be that of an error inside a stream which the provider had accepted.
-    const notRun = FAILURES[kind].notRun && (exchange.status ?? 0) >= 400;
+    const notRun = FAILURES[kind].notRun && (exchange.status ?? 0) >= 300;
     return modelFailure(kind, model, detail, { retryAfterMs, notRun });
   }
   if (type !== undefined && answered) return modelFailure("server_fault", model, type);
@@ -96,6 +98,7 @@ export function toModelError(error: unknown, model: string, exchange: ExchangeSt
 }
 
 function kindOf(status: number, type: string | undefined): FailureKind {
+  if (status < 400) return "redirected";
   if (type === "insufficient_quota" || type === "billing_error" || status === 402) return "no_credit";
   if (status === 429) return "rate_limited";
   if (status === 529 || type === "overloaded_error") return "overloaded";

@@ -50,7 +50,7 @@ export function createVendorModel(options: VendorModelOptions): Model {
       try {
         const send = observed(options.fetch, watch, (status) => {
           // A request that was accepted once stays accepted, whatever follows.
-          if ((exchange.status ?? 400) >= 400) exchange.status = status;
+          if ((exchange.status ?? 300) >= 300) exchange.status = status;
         });
         const vendorModel = await loadVendorModel(resolved, send);
         const result = await stream(vendorModel, request, fitted, watch.signal);
@@ -115,7 +115,8 @@ function observed(send: FetchLike, watch: CallWatch, onStatus: (status: number) 
     const url = input instanceof Request ? input.url : String(input);
     // A local server is reached directly: a proxy from the environment would neither find it nor may see it.
     const direct = isLoopbackUrl(url) ? { proxy: false as const } : {};
-    const response = await send(input, { ...init, ...direct });
+    // A redirect would take key and conversation to an address that nobody configured.
+    const response = await send(input, { ...init, ...direct, redirect: "manual" });
     onStatus(response.status);
     watch.touch();
     if (response.body === null) return response;

@@ -1,27 +1,11 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import { inspect } from "node:util";
-import { ModelError } from "../../src/core/errors.ts";
-import type { ModelMessage, ModelRequest, ToolDefinition } from "../../src/core/ports/model.ts";
-import type { Logger } from "../../src/core/ports/platform.ts";
+import { BugError } from "../../src/core/errors.ts";
+import type { ModelMessage } from "../../src/core/ports/model.ts";
 import { createModel } from "../../src/model/create.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
-import {
-  anthropicWire,
-  openaiWire,
-  type Reply,
-  startWireServer,
-  type WireServer,
-} from "../support/model-wire.ts";
-
-const KEY = "sk-canary-5f1d2c3b4a";
-const PROMPT = "canary prompt about the merger";
-const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} };
-
-const echo: ToolDefinition = {
-  name: "echo",
-  description: "Says it again.",
-  inputSchema: { type: "object", properties: { text: { type: "string" } }, required: ["text"] },
-};
+import { failure, KEY, KINDS, modelAt, recordingLogger, request, WIRE } from "../support/model-rig.ts";
+import { anthropicWire, startWireServer, type WireServer } from "../support/model-wire.ts";
 
 let server: WireServer | undefined;
 afterEach(async () => {
@@ -29,109 +13,27 @@ afterEach(async () => {
   server = undefined;
 });
 
-function request(over: Partial<ModelRequest> = {}): ModelRequest {
-  return {
-    system: "You are terse.",
-    messages: [{ role: "user", content: PROMPT }],
-    tools: [echo],
-    signal: new AbortController().signal,
-    ...over,
-  };
-}
+/** Where each provider gets its key. */
+const KEY_HEADER = {
+  anthropic: "x-api-key",
+  responses: "authorization",
+  chat: "authorization",
+  google: "x-goog-api-key",
+  compatible: "authorization",
+} as const;
 
-function vendor(kind: "anthropic" | "openai", reply: Reply) {
-  server = startWireServer(reply);
-  const model =
-    kind === "anthropic"
-      ? createModel({
-          name: "anthropic:claude-test",
-          providers: [{ id: "anthropic", type: "anthropic", apiKey: KEY, baseUrl: `${server.url}/v1` }],
-          clock: createFakeClock(),
-          logger: silent,
-        })
-      : createModel({
-          name: "openai_compat:local:7b",
-          providers: [{ id: "mine", type: "openai_compat", apiKey: KEY, baseUrl: `${server.url}/v1/` }],
-          clock: createFakeClock(),
-          logger: silent,
-        });
-  return { model, server };
-}
-
-async function failure(call: Promise<unknown>): Promise<ModelError> {
-  const error = await call.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  if (!(error instanceof ModelError)) throw new Error(`expected a ModelError, got ${inspect(error)}`);
-  return error;
-}
-
-const finished = {
-  anthropic: {
-    text: (pieces: string[]) => [
-      anthropicWire.start(),
-      ...anthropicWire.text(0, pieces),
-      ...anthropicWire.finish("end_turn"),
-    ],
-    tool: (pieces: string[]) => [
-      anthropicWire.start(),
-      ...anthropicWire.text(0, ["Looking."]),
-      ...anthropicWire.tool(1, "call_1", "echo", pieces),
-      ...anthropicWire.finish("tool_use"),
-    ],
-    unfinished: [anthropicWire.start(), ...anthropicWire.text(0, ["Half an ans"])],
-    path: "/v1/messages",
-    tokens: { inputTokens: 11, outputTokens: 7 },
-  },
-  openai: {
-    text: (pieces: string[]) => [...openaiWire.text(pieces), ...openaiWire.finish("stop")],
-    tool: (pieces: string[]) => [
-      ...openaiWire.text(["Looking."]),
-      ...openaiWire.tool("call_1", "echo", pieces),
-      ...openaiWire.finish("tool_calls"),
-    ],
-    unfinished: openaiWire.text(["Half an ans"]),
-    path: "/v1/chat/completions",
-    tokens: { inputTokens: 21, outputTokens: 9 },
-  },
-};
-
-describe.each(["anthropic", "openai"] as const)("the %s wire", (kind) => {
-  const wire = finished[kind];
-
-  test("streams text piece by piece and gives it back whole, with token usage", async () => {
-    const { model, server } = vendor(kind, { events: wire.text(["Hel", "lo ", "there"]), after: "end" });
-    const heard: string[] = [];
-    const result = await model.call(request({ onText: (delta) => heard.push(delta) }));
-    expect(heard).toEqual(["Hel", "lo ", "there"]);
-    expect(result).toMatchObject({
-      text: "Hello there",
-      toolCalls: [],
-      stopReason: "stop",
-      usageComplete: true,
-      ...wire.tokens,
-    });
-    expect(server.requests.map((each) => each.path)).toEqual([wire.path]);
-    expect(JSON.stringify(server.requests[0]?.body)).toContain("You are terse.");
+describe.each(KINDS)("a call over the %s wire", (kind) => {
+  test("has its key in one header and nowhere else", async () => {
+    server = startWireServer({ events: WIRE[kind].text(["ok"]), after: "end" });
+    await modelAt(server.url, kind).call(request());
+    const { headers, path, body } = server.requests[0] ?? { headers: new Headers(), path: "", body: {} };
+    expect(headers.get(KEY_HEADER[kind])?.replace("Bearer ", "")).toBe(KEY);
+    headers.delete(KEY_HEADER[kind]);
+    expect(JSON.stringify([[...headers], path, body])).not.toContain(KEY);
   });
 
-  test("gives back a tool call whose arguments came in pieces, without executing it", async () => {
-    const { model } = vendor(kind, { events: wire.tool(['{"te', 'xt": "h', 'i"}']), after: "end" });
-    const result = await model.call(request());
-    expect(result.text).toBe("Looking.");
-    expect(result.toolCalls).toEqual([{ callId: "call_1", name: "echo", input: { text: "hi" } }]);
-    expect(result.stopReason).toBe("tool_calls");
-  });
-
-  test("gives back malformed arguments as the string that the model wrote", async () => {
-    const { model } = vendor(kind, { events: wire.tool(['{"text": "h', "i}"]), after: "end" });
-    const result = await model.call(request());
-    expect(result.toolCalls).toEqual([{ callId: "call_1", name: "echo", input: '{"text": "hi}' }]);
-  });
-
-  test("sends earlier calls and results in the provider's own form", async () => {
-    const { model, server } = vendor(kind, { events: wire.text(["ok"]), after: "end" });
+  test("sends earlier calls and results of another model in its own form", async () => {
+    server = startWireServer({ events: WIRE[kind].text(["ok"]), after: "end" });
     const messages: ModelMessage[] = [
       { role: "user", content: "say hi" },
       {
@@ -145,96 +47,81 @@ describe.each(["anthropic", "openai"] as const)("the %s wire", (kind) => {
       { role: "tool", callId: "c1", name: "echo", content: "RESULT-ONE", isError: false },
       { role: "tool", callId: "c2", name: "echo", content: "RESULT-TWO", isError: true },
     ];
-    await model.call(request({ messages }));
+    await modelAt(server.url, kind).call(request({ messages }));
     const sent = JSON.stringify(server.requests[0]?.body);
-    for (const expected of ["c1", "c2", "RESULT-ONE", "RESULT-TWO", "not json"])
-      expect(sent).toContain(expected);
-  });
-
-  test.each([
-    [429, "model_unavailable"],
-    [500, "model_unavailable"],
-    [503, "model_unavailable"],
-    [400, "model_rejected"],
-    [401, "model_rejected"],
-    [404, "model_rejected"],
-  ] as const)(
-    "turns HTTP %i into %s after one request, with no key or body in the error",
-    async (status, code) => {
-      const body = JSON.stringify({
-        type: "error",
-        error: { type: "some_error", message: `bad key ${KEY} for ${PROMPT}` },
-      });
-      const { model, server } = vendor(kind, { status, body, headers: { "retry-after": "7" } });
-      const error = await failure(model.call(request()));
-      expect(error.code).toBe(code);
-      expect(error.message).toContain(`HTTP ${status}`);
-      if (code === "model_unavailable") expect(error.retryAfterMs).toBe(7000);
-      expect(server.requests).toHaveLength(1);
-      const everything = inspect(error, { depth: 10 });
-      expect(everything).not.toContain(KEY);
-      expect(everything).not.toContain(PROMPT);
-    },
-  );
-
-  test.each(["end", "break"] as const)(
-    "never takes an unfinished stream for an answer (%s)",
-    async (after) => {
-      const { model } = vendor(kind, { events: wire.unfinished, after });
-      const heard: string[] = [];
-      const error = await failure(model.call(request({ onText: (delta) => heard.push(delta) })));
-      expect(error.code).toBe("model_unavailable");
-      expect(error.notRun).toBe(false);
-      expect(inspect(error, { depth: 10 })).not.toContain(PROMPT);
-    },
-  );
-
-  test("an abort ends the request at the provider", async () => {
-    const { model, server } = vendor(kind, { events: wire.unfinished, after: "hang" });
-    const controller = new AbortController();
-    const call = model.call(request({ signal: controller.signal, onText: () => controller.abort() }));
-    const error = await failure(call);
-    expect(error.code).toBe("model_failed");
-    expect(error.message).toContain("aborted");
-    await server.clientGone;
-  });
-
-  test("an unreachable provider is unavailable", async () => {
-    const { model, server } = vendor(kind, { events: [], after: "end" });
-    await server.stop();
-    const error = await failure(model.call(request()));
-    expect(error.code).toBe("model_unavailable");
+    for (const expected of ["RESULT-ONE", "RESULT-TWO", "not json"]) expect(sent).toContain(expected);
   });
 
   test("sends nothing when the signal was aborted before", async () => {
-    const { model, server } = vendor(kind, { events: wire.text(["no"]), after: "end" });
-    await failure(model.call(request({ signal: AbortSignal.abort() })));
+    server = startWireServer({ events: WIRE[kind].text(["no"]), after: "end" });
+    await failure(modelAt(server.url, kind).call(request({ signal: AbortSignal.abort() })));
     expect(server.requests).toHaveLength(0);
   });
+
+  test("leaves no timer behind", async () => {
+    server = startWireServer({ events: WIRE[kind].text(["ok"]), after: "end" });
+    const clock = createFakeClock();
+    await modelAt(server.url, kind, { clock }).call(request());
+    expect(clock.pending()).toBe(0);
+  });
+
+  test.if(kind !== "google")(
+    "gives back malformed arguments as the string that the model wrote",
+    async () => {
+      const pieces = ['{"text": "h', "i}"];
+      server = startWireServer({ events: WIRE[kind].tools({ id: "c1", pieces }), after: "end" });
+      const result = await modelAt(server.url, kind).call(request());
+      expect(result.toolCalls).toEqual([{ callId: "c1", name: "echo", input: '{"text": "hi}' }]);
+    },
+  );
 });
 
 test("an overload that Anthropic reports inside the stream is unavailable", async () => {
-  const { model } = vendor("anthropic", {
-    events: [anthropicWire.start(), anthropicWire.error("overloaded_error", `busy ${KEY}`)],
-    after: "end",
-  });
-  const error = await failure(model.call(request()));
-  expect(error.code).toBe("model_unavailable");
+  const events = [anthropicWire.start(), anthropicWire.error("overloaded_error", `busy ${KEY}`)];
+  server = startWireServer({ events, after: "end" });
+  const error = await failure(modelAt(server.url, "anthropic").call(request()));
+  expect(error).toMatchObject({ code: "model_unavailable", notRun: false });
+  expect(error.message).toContain("overloaded");
   expect(inspect(error, { depth: 10 })).not.toContain(KEY);
 });
 
 test("an end without a reason for it is not an answer", async () => {
   const [, stop = ""] = anthropicWire.finish("end_turn");
-  const { model } = vendor("anthropic", { events: [...finished.anthropic.unfinished, stop], after: "end" });
-  expect((await failure(model.call(request()))).code).toBe("model_unavailable");
+  server = startWireServer({ events: [...WIRE.anthropic.unfinished(["Half"]), stop], after: "end" });
+  expect((await failure(modelAt(server.url, "anthropic").call(request()))).code).toBe("model_unavailable");
 });
 
-test("the key goes to the provider in its header only", async () => {
-  const { model, server } = vendor("openai", { events: finished.openai.text(["ok"]), after: "end" });
-  await model.call(request());
-  expect(server.requests[0]?.headers.get("authorization")).toBe(`Bearer ${KEY}`);
-  expect(server.requests[0]?.body.model).toBe("local:7b");
-  expect(JSON.stringify(server.requests[0]?.body)).not.toContain(KEY);
+test("an account without credit is not asked again, although its status says 429", async () => {
+  const body = JSON.stringify({
+    error: { type: "insufficient_quota", code: "insufficient_quota", message: "x" },
+  });
+  server = startWireServer({ status: 429, body });
+  const error = await failure(modelAt(server.url, "responses", { attempts: 3 }).call(request()));
+  expect(error).toMatchObject({ code: "model_rejected", notRun: true });
+  expect(error.message).toContain("no credit");
+  expect(server.requests).toHaveLength(1);
+});
+
+test("a window that the provider finds too small is told from other refusals", async () => {
+  const body = JSON.stringify({
+    error: { type: "invalid_request_error", code: "context_length_exceeded", message: "x" },
+  });
+  server = startWireServer({ status: 400, body });
+  const error = await failure(modelAt(server.url, "compatible").call(request()));
+  expect(error.message).toContain("longer than the model's context window");
+});
+
+test("a listener that throws is a mistake of ours, not a fault of the provider", async () => {
+  server = startWireServer({ events: WIRE.compatible.text(["ok"]), after: "end" });
+  const call = modelAt(server.url, "compatible", { attempts: 3 }).call(
+    request({
+      onText: () => {
+        throw new Error("listener");
+      },
+    }),
+  );
+  await expect(call).rejects.toThrow(BugError);
+  expect(server.requests).toHaveLength(1);
 });
 
 test("a local server is reached directly, whatever proxy the environment names", async () => {
@@ -243,11 +130,11 @@ test("a local server is reached directly, whatever proxy the environment names",
     name: "ollama:llama3",
     providers: [],
     clock: createFakeClock(),
-    logger: silent,
+    logger: recordingLogger(),
     fetch: (input, init) => {
       seen.push(String(input), (init as { proxy?: unknown }).proxy);
       return Promise.resolve(
-        new Response(finished.openai.text(["ok"]).join(""), {
+        new Response(WIRE.compatible.text(["ok"]).join(""), {
           headers: { "content-type": "text/event-stream" },
         }),
       );

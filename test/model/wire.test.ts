@@ -163,6 +163,15 @@ describe.each(KINDS)("the %s wire", (kind) => {
     expect(everything).not.toContain(PROMPT);
   });
 
+  test("follows no redirect, which would take the key elsewhere", async () => {
+    const other = serve({ events: wire.text(["stolen"]), after: "end" });
+    const server = serve({ status: 307, body: "", headers: { location: `${other.url}${PATHS[kind]}` } });
+    const error = await failure(modelAt(server.url, kind).call(request()));
+    expect(error).toMatchObject({ code: "model_rejected", notRun: true });
+    expect(error.message).toContain("redirects elsewhere");
+    expect(other.requests).toHaveLength(0);
+  });
+
   test("a provider that falls silent is given up after the inactivity limit, and its request ends", async () => {
     const server = serve({ events: wire.unfinished(["Half"]), after: "hang" });
     const clock = createFakeClock();
