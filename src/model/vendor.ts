@@ -1,5 +1,5 @@
 import { isLoopbackUrl } from "../core/mcp-servers.ts";
-import type { Model, ModelRequest, ModelResult } from "../core/ports/model.ts";
+import type { Model, ModelMessage, ModelRequest, ModelResult } from "../core/ports/model.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import { type CallLimits, type CallWatch, watchCall } from "./call-watch.ts";
 import { type FittedInput, fitToWindow } from "./context-window.ts";
@@ -88,7 +88,8 @@ export function createVendorModel(options: VendorModelOptions): Model {
       ]),
     );
     const providerOptions = vendorOptions(resolved);
-    const reasoning = effort === undefined ? undefined : vendorEffort(effort, resolved);
+    const thinks = resolved.kind !== "anthropic" || ownTurn(request.messages, name);
+    const reasoning = effort === undefined || !thinks ? undefined : vendorEffort(effort, resolved);
     const answer = streamText({
       model,
       ...(request.system === "" ? {} : { instructions: request.system }),
@@ -107,6 +108,17 @@ export function createVendorModel(options: VendorModelOptions): Model {
       ? result
       : { ...result, measured: { bytes: fitted.bytes, tokens: inputTokens } };
   }
+}
+
+/**
+ * Whether this model said all that was said since the last user message. Anthropic refuses to think in the middle of a
+ * turn whose tool calls begin without its own thinking, as after a change to a fallback model.
+ */
+function ownTurn(messages: readonly ModelMessage[], name: string): boolean {
+  const present = messages.findLastIndex((message) => message.role === "user");
+  return messages
+    .slice(present + 1)
+    .every((message) => message.role !== "assistant" || message.reply?.model === name);
 }
 
 /** The fetch of one call: it says what status came and when bytes come. */

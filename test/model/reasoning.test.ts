@@ -187,6 +187,29 @@ describe("effort", () => {
     }
   });
 
+  test("waits for the next turn on Anthropic when another model began this one", async () => {
+    const begun = async (model: string) => {
+      server = startWireServer({ events: WIRE.anthropic.text(["ok"]), after: "end" });
+      const first: ModelResult = {
+        text: "",
+        toolCalls: [{ callId: "c", name: "echo", input: {} }],
+        stopReason: "tool_calls",
+        reply: { model, parts: [{ type: "tool_call", index: 0 }] },
+      };
+      const messages: ModelMessage[] = [
+        { role: "user", content: "before" },
+        { role: "assistant", content: "an earlier answer" },
+        ...next(first),
+      ];
+      await modelAt(server.url, "anthropic", { effort: "high" }).call(request({ messages }));
+      const { body } = server.requests[0] ?? {};
+      await server.stop();
+      return body?.thinking;
+    };
+    expect(await begun(NAMES.anthropic)).toMatchObject({ type: "enabled" });
+    expect(await begun("openai:gpt-5")).toBeUndefined();
+  });
+
   test("is not sent unless it is configured", async () => {
     for (const kind of KINDS) {
       server = startWireServer({ events: WIRE[kind].text(["ok"]), after: "end" });
