@@ -1,8 +1,8 @@
 import { describe, expect, test } from "bun:test";
+import type { Survival } from "../../src/core/ports/crash-disk.ts";
 import type { ContinuationStore } from "../../src/core/ports/store.ts";
 import { type ContinuationRecord, isTerminal } from "../../src/core/record.ts";
 import { STORE_ENTRIES } from "../../src/core/store-files.ts";
-import type { Survival } from "../../src/core/ports/crash-disk.ts";
 import { createMemoryFileSystem, type MemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import {
   claim,
