@@ -1,4 +1,5 @@
 import type { OAuthClientProvider } from "@modelcontextprotocol/sdk/client/auth.js";
+import { equalTokens } from "../core/digest.ts";
 import type { Login, OAuthStore } from "./oauth-store.ts";
 
 /**
@@ -35,7 +36,7 @@ export async function refreshLogin(
   await store.once(async () => {
     const login = store.read();
     // Another process, or the request before, was faster.
-    if (login?.tokens === undefined || login.tokens.access_token !== used) return;
+    if (login?.tokens === undefined || !equalTokens(login.tokens.access_token, used)) return;
     if (login.tokens.refresh_token === undefined) return;
     const { auth, extractWWWAuthenticateParams } = await import("@modelcontextprotocol/sdk/client/auth.js");
     const { resourceMetadataUrl } = extractWWWAuthenticateParams(challenge);
@@ -65,7 +66,7 @@ function refreshing(store: OAuthStore, login: Login): OAuthClientProvider {
       rejected = true;
       // Only what was refused is given up: another process may have written newer tokens meanwhile.
       const now = store.read();
-      if (now?.tokens?.refresh_token !== login.tokens?.refresh_token) return;
+      if (!equalTokens(now?.tokens?.refresh_token ?? "", login.tokens?.refresh_token ?? "")) return;
       const { tokens: _, ...rest } = login;
       store.write(rest);
     },

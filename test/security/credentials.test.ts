@@ -127,7 +127,7 @@ describe("a claim capability", () => {
     for (const server of ["alpha", "beta", "gamma", "alpha"]) await world.ask(`use ${server}`, "who");
     const names = reports.map(({ env }) =>
       Object.keys(env)
-        .filter((name) => name.startsWith("MONO_AGENT"))
+        .filter((name) => name.startsWith("MONO_AGENT_CONTINUATION"))
         .sort(),
     );
     const four = Object.values(CLAIM_ENV).sort();
