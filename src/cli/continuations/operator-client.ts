@@ -89,6 +89,8 @@ async function send(
     return await fetch(url, {
       ...init,
       redirect: "error",
+      // Bun's own idle time-out is shorter than a large backup takes; the signal bounds every request.
+      timeout: false,
       // The host is on this machine: the token must not pass a proxy that the environment names.
       proxy: false,
     });
