@@ -6,6 +6,9 @@ import type { Bound } from "./loopback.ts";
 
 /** Closes a connection on which nothing moved for so long. Event streams send a heartbeat more often than that. */
 const IDLE_TIMEOUT_MS = 60 * SECOND_MS;
+/** A taken port is tried for a second in all; ours. */
+const LISTEN_ATTEMPTS = 11;
+const LISTEN_RETRY_MS = SECOND_MS / 10;
 
 export interface ServeDeps {
   /** Builds the app once the real port is known. */
@@ -31,9 +34,8 @@ export interface HttpServer extends Bound {
 export async function serveHttp(deps: ServeDeps): Promise<HttpServer> {
   const { host, port, clock, logger } = deps;
   let handle: ReturnType<ServeDeps["app"]>["fetch"] | undefined;
-  let server: Bun.Server<undefined>;
-  try {
-    server = Bun.serve({
+  const listen = () =>
+    Bun.serve({
       // By name, a taken 127.0.0.1 would silently become ::1.
       hostname: host === "localhost" ? "127.0.0.1" : host,
       port,
@@ -50,9 +52,9 @@ export async function serveHttp(deps: ServeDeps): Promise<HttpServer> {
       },
       error: (error) => thrownResponse(error, logger),
     });
-  } catch (error) {
+  const server = await patiently(listen, clock).catch((error: unknown) => {
     throw listenError(host, port, error);
-  }
+  });
   const bound: Bound = { host, port: server.port ?? port };
   handle = deps.app(bound).fetch;
 
@@ -76,9 +78,34 @@ export async function serveHttp(deps: ServeDeps): Promise<HttpServer> {
   };
 }
 
+/**
+ * A port may be taken for a moment after its owner was killed: a child that the owner was just starting holds a copy of
+ * the socket until it becomes its own program.
+ */
+async function patiently(listen: () => Bun.Server<undefined>, clock: Clock): Promise<Bun.Server<undefined>> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return listen();
+    } catch (error) {
+      if (codeOf(error) !== "EADDRINUSE" || attempt >= LISTEN_ATTEMPTS) throw error;
+    }
+    const later = Promise.withResolvers<void>();
+    // The clock's timers keep no process alive, and at the start there may be nothing else that does.
+    const awake = new MessageChannel();
+    awake.port1.onmessage = () => {};
+    clock.timer(LISTEN_RETRY_MS, later.resolve);
+    await later.promise;
+    awake.port1.close();
+  }
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "";
+}
+
 function listenError(host: string, port: number, cause: unknown): AppError {
   const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
-  const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
+  const code = codeOf(cause);
   const message =
     code === "EADDRINUSE"
       ? `cannot listen on ${address}: the port is in use. Stop the program that uses it (perhaps another mono-agent), or set another port in the configuration.`
