@@ -22,6 +22,8 @@ const GIVE_UP_AFTER_MS = 10_000;
 const LOOK_EVERY_MS = 100;
 
 export interface ProcessGuard {
+  /** Starts the guard; `announce` does it too, but a start takes time and should not be in the way of a server. */
+  start(): void;
   /** Announces a server; the variable goes into its environment. */
   announce(): { readonly env: Readonly<Record<string, string>>; readonly watch: Watch };
   /** Ends the guard once the servers that it watches are gone. */
@@ -81,6 +83,7 @@ export function createProcessGuard({ command, ids, logger }: ProcessGuardOptions
   };
 
   return {
+    start: ensure,
     announce() {
       const mark = ids.token(MARK_BYTES);
       ensure();

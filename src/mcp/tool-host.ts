@@ -1,6 +1,11 @@
 import { McpError } from "../core/errors.ts";
 import type { JsonValue } from "../core/json.ts";
-import { continuationEligibility, isEnabled, type McpServerSpec } from "../core/mcp-servers.ts";
+import {
+  continuationEligibility,
+  isEnabled,
+  type McpServerSpec,
+  serverTransport,
+} from "../core/mcp-servers.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import type {
   BoundTool,
@@ -62,6 +67,9 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
   const stores = new Map<string, OAuthStore>();
   const live = new Set<() => Promise<void>>();
   let closed = false;
+
+  const isStdio = (spec: McpServerSpec) => isEnabled(spec) && serverTransport(spec).kind === "stdio";
+  if (Object.values(servers).some(isStdio)) guard?.start();
 
   const connectionOf = (
     server: string,

@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type AgentFolder, agentFolder, processesIn, until } from "../support/binary.ts";
 import { PROBE } from "../support/mcp-host.ts";
@@ -8,9 +8,12 @@ import { PROBE } from "../support/mcp-host.ts";
 /** MCP servers under the built binary: what a SIGKILL leaves of a call and of processes, and a SIGHUP. */
 
 let folder: AgentFolder;
+const CANARY = "credential-canary-0123456789";
 const declare = (version: string, mode = "plain") =>
   folder.write("mcp.json", {
-    mcpServers: { probe: { command: process.execPath, args: [PROBE, mode], env: { VERSION: version } } },
+    mcpServers: {
+      probe: { command: process.execPath, args: [PROBE, mode], env: { VERSION: version, KEY: CANARY } },
+    },
   });
 beforeEach(() => {
   folder = agentFolder({
@@ -84,6 +87,23 @@ test("a SIGHUP reads mcp.json again: the call under way ends well, the next turn
   await until("the third turn", () => said("third"));
   expect(await host.kill("SIGTERM")).toBe(0);
   await nobody();
+}, 30_000);
+
+test("a server that dies in a call leaves an unknown outcome, and nothing on disk holds its credentials", async () => {
+  const host = await folder.serve();
+  await folder.ask("crash {}");
+  await until("the turn", () => said("outcome of this call is unknown"));
+  await folder.ask('echo {"next":"call"}');
+  await until("the next turn", () => said("next"));
+  expect(openCalls()).toEqual([]);
+  await host.kill("SIGTERM");
+  const state = join(folder.path, ".mono-agent");
+  const files = readdirSync(state, { recursive: true, withFileTypes: true }).filter((file) => file.isFile());
+  expect(files.length).toBeGreaterThan(0);
+  for (const file of files) {
+    expect(readFileSync(join(file.parentPath, file.name)).includes(CANARY)).toBe(false);
+  }
+  expect(log()).not.toContain(CANARY);
 }, 30_000);
 
 test("mcp test and mcp call work beside a host and leave no process", async () => {

@@ -65,10 +65,10 @@ export function groupAlive(group: number): boolean {
   return processes("pgid=,stat=").some(([pgid, stat]) => Number(pgid) === group && !stat?.startsWith("Z"));
 }
 
-/** Servers of these tests that this process has started and that still run. */
+/** Servers of these tests that this process has started and that still run; a guard ends a little later. */
 export function children(): number[] {
   return processes("ppid=,pid=,args=")
-    .filter(([ppid, , ...args]) => Number(ppid) === process.pid && args.join(" ").includes("mcp-"))
+    .filter(([ppid, , ...args]) => Number(ppid) === process.pid && /mcp-(?!guard)/.test(args.join(" ")))
     .map(([, pid]) => Number(pid));
 }
 
