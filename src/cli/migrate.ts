@@ -64,6 +64,9 @@ export function migrateCommand(io: CliIo): CommandDef {
       const config = args["state-dir"] === undefined ? loaded(args, io) : undefined;
       const state = config?.continuations ?? { stateDir: resolve(io.cwd, args["state-dir"] ?? "") };
       const plan = previewMigration(state, options);
+      if (config === undefined && plan.ok && !plan.exists) {
+        throw new CliError("operation_failed", `there is no folder ${plan.stateDir}`);
+      }
       if (dryRun || plan.kind === "none" || !plan.ok || config === undefined) {
         bar?.end();
         print(plan, planText(plan));

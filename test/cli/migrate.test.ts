@@ -59,6 +59,12 @@ describe("migrate --dry-run", () => {
     });
   });
 
+  test("fails when there is nothing where it is told to look", async () => {
+    const { code, err } = await run("migrate", "--dry-run", "--state-dir", "typo");
+    expect(code).toBe(1);
+    expect(err).toContain(`there is no folder ${join(folder.path, "typo")}`);
+  });
+
   test("exits 1 with every refusal, each with its file and id", async () => {
     materialize("v1/with-v2-conflict", stateDir);
     writeFileSync(join(stateDir, "records-v2/notes.txt"), "", { mode: 0o600 });

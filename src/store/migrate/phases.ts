@@ -25,7 +25,7 @@ export interface MigrationBatch {
   readonly records: number;
   readonly bytes: number;
 }
-export const MIGRATION_BATCH: MigrationBatch = { records: 4_096, bytes: 16 * MIB };
+export const MIGRATION_BATCH: MigrationBatch = { records: 2_048, bytes: 8 * MIB };
 
 export async function runPhases(deps: {
   readonly fs: FileSystem;

@@ -35,6 +35,7 @@ export interface MigrationRefusal {
 
 export interface MigrationPlan {
   readonly stateDir: string;
+  readonly exists: boolean;
   /** `none`: there is nothing of an older format, or it is fenced off already. */
   readonly kind: "none" | "migrate";
   /** Whether opening would succeed. */
@@ -77,6 +78,7 @@ export function planMigration(options: {
   if (legacy !== undefined) judge(paths, inspection, legacy, report);
   return {
     stateDir,
+    exists: inspection.exists,
     kind,
     ok: refusals.length === 0,
     refusals,
