@@ -1,3 +1,4 @@
+import { errorText, McpError } from "../core/errors.ts";
 import type { Clock, Ids, Logger } from "../core/ports/platform.ts";
 
 /**
@@ -43,7 +44,7 @@ export interface ProcessGuardOptions {
 export function createProcessGuard({ command, ids, logger }: ProcessGuardOptions): ProcessGuard {
   /** What is announced or runs, as the lines that a new guard is told first. */
   const watched = new Map<string, string>();
-  let guard: Bun.Subprocess<"pipe", "ignore", "ignore"> | undefined;
+  let guard: GuardChild | undefined;
   let closed = false;
 
   /** Lost with a guard that ended just now: the next one is told everything again. */
@@ -64,18 +65,10 @@ export function createProcessGuard({ command, ids, logger }: ProcessGuardOptions
 
   const ensure = () => {
     if (guard !== undefined || closed) return;
-    const child = Bun.spawn([...command], {
-      cwd: "/",
-      env: {},
-      stdin: "pipe",
-      stdout: "ignore",
-      stderr: "ignore",
-      detached: true,
-      onExit(ended) {
-        if (guard !== ended) return;
-        guard = undefined;
-        logger.warn("the guard of the mcp servers ended; the next start of a server starts another");
-      },
+    const child = spawnGuard(command, (ended) => {
+      if (guard !== ended) return;
+      guard = undefined;
+      logger.warn("the guard of the mcp servers ended; the next start of a server starts another");
     });
     guard = child;
     child.unref();
@@ -168,4 +161,26 @@ export async function runProcessGuard({ input, clock, ...system }: GuardProcess)
     await later.promise;
   }
   for (const group of signalled) system.signalGroup(group, "SIGKILL");
+}
+
+type GuardChild = Bun.Subprocess<"pipe", "ignore", "ignore">;
+
+function spawnGuard(command: readonly string[], onExit: (ended: GuardChild) => void): GuardChild {
+  try {
+    return Bun.spawn([...command], {
+      cwd: "/",
+      env: {},
+      stdin: "pipe",
+      stdout: "ignore",
+      stderr: "ignore",
+      detached: true,
+      onExit,
+    });
+  } catch (error) {
+    throw new McpError(
+      "mcp_failed",
+      `the guard of the mcp servers can't be started (${errorText(error)}): its command must be this program`,
+      { cause: error },
+    );
+  }
 }

@@ -130,6 +130,8 @@ async function outputs(folder: string, env: Record<string, string>) {
   for (const command of commands) {
     const ran = await cliRun(folder, command, {
       env,
+      // A host that starts in spite of the damage starts its guard by this command.
+      self: [process.execPath, join(import.meta.dir, "../../src/main.ts")],
       // A host that starts in spite of the damage ends at once.
       onStop: (stop) => {
         stop();

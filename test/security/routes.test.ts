@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import type { ClaimAnswer, ErrorBody } from "../../src/core/wire.ts";
+import { BACKUP_PATH } from "../../src/http/continuation-app.ts";
 import { head, rawConnection, rawExchange } from "../support/raw-http.ts";
 import { capabilityOf, type SecurityWorld, securityWorld } from "../support/security-world.ts";
 
@@ -78,6 +79,9 @@ function everyDoor(claim: string, { continuationId, token }: ClaimAnswer): Door[
     operators("GET", "/v1/operator/continuations/:id"),
     operators("POST", "/v1/operator/continuations/:id/retry"),
     operators("POST", "/v1/operator/continuations/:id/prove"),
+    operators("POST", "/v1/operator/continuations/:id/release"),
+    operators("POST", "/v1/operator/release"),
+    operators("POST", "/v1/operator/backup"),
     operators("POST", "/v1/operator/continuations/:id/resolve"),
     operators("POST", "/v1/operator/continuations/:id/cancel"),
     terminals("GET", "/v1/terminal/health"),
@@ -112,7 +116,7 @@ async function knock(door: Door, how: Knock = {}) {
 }
 
 test("the table of this test has every route that the sources register", async () => {
-  const registered = new Set<string>();
+  const registered = new Set<string>([BACKUP_PATH]);
   for (const path of ["src/http/continuation-app.ts", "src/channels/terminal/app.ts"]) {
     const source = await Bun.file(join(import.meta.dir, "../..", path)).text();
     for (const [, pattern = ""] of source.matchAll(/addRoute\(app, "([^"]+)"/g)) registered.add(pattern);
