@@ -70,7 +70,8 @@ export function createJsonSource(path: string, read: (length: number) => Uint8Ar
     let depth = 0;
     let inString = false;
     for (;;) {
-      if (at >= window.length) {
+      // More than once when a backslash ended the window and the next chunk is a single byte.
+      while (at >= window.length) {
         const moved = start;
         if (!more(start)) throw syntax();
         start -= moved;
