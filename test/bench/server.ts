@@ -1,6 +1,7 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { operatorToken } from "../../src/core/derive.ts";
 import { sha256Hex } from "../../src/core/digest.ts";
 import { fileJson } from "../../src/core/json.ts";
 import { recordFileName } from "../../src/core/record.ts";
@@ -28,6 +29,8 @@ export interface BenchServer {
   /** From the start of the process to the first healthy answer. */
   readonly startMs: number;
   report(): Promise<ServerReport>;
+  /** A request below `/v1/operator`. */
+  operator(route: string, init?: RequestInit): Promise<Response>;
   /** From now on `report` tells the longest stall of the event loop; before that, watching would cost idle time. */
   watchStalls(): void;
   stop(): Promise<void>;
@@ -135,6 +138,11 @@ async function start(path: string, port: number): Promise<BenchServer> {
   ]);
   await fetch(`http://127.0.0.1:${port}/v1/operator/health`);
   const send = (command: ServerCommand) => child.send(command);
+  const secret = Buffer.from(
+    readFileSync(join(path, ".mono-agent/continuations", STORE_ENTRIES.secret), "utf8").trim(),
+    "base64url",
+  );
+  const headers = { authorization: `Bearer ${operatorToken(secret)}` };
   return {
     startMs: performance.now() - begun,
     report() {
@@ -142,6 +150,7 @@ async function start(path: string, port: number): Promise<BenchServer> {
       send("report");
       return next.promise;
     },
+    operator: (route, init) => fetch(`http://127.0.0.1:${port}/v1/operator${route}`, { ...init, headers }),
     watchStalls: () => send("watch stalls"),
     async stop() {
       send("stop");

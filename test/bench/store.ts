@@ -1,4 +1,5 @@
 import type { ClaimAnswer } from "../../src/core/wire.ts";
+import { type Deliveries, watchDeliveries } from "./deliveries.ts";
 import { floors } from "./floor.ts";
 import { createLoadClient, type LoadClient, percentiles } from "./http-load.ts";
 import { type Facts, type Row, tablePrinter } from "./report.ts";
@@ -10,7 +11,6 @@ import { type BenchFolder, type BenchServer, benchFolder, SERVICE_TOKEN } from "
  * folder and a fresh host. Prints figures; asserts nothing.
  */
 
-const POLL_PAUSE_MS = 2;
 const SERVICE_HEADERS = `authorization: Bearer ${SERVICE_TOKEN}\r\nx-mono-agent-service-name: bench\r\n`;
 const deadline = new Date(Date.now() + 86_400_000).toISOString();
 
@@ -135,8 +135,12 @@ function lifecycles(work: Work, route: string, durationMs: number): Promise<Row[
         await Bun.sleep(5);
       }
     })();
-    const row = await measure(work, `lifecycle ${route}`, durationMs, (at) => lifecycle(client, at, route));
+    const deliveries = await watchDeliveries(work.server);
+    const row = await measure(work, `lifecycle ${route}`, durationMs, (at) =>
+      lifecycle(client, deliveries, at, route),
+    );
     await reading;
+    await deliveries.close();
     const under = (what: string, durations: number[]): Row => ({
       n: work.n,
       c: work.c,
@@ -243,8 +247,13 @@ async function wrongToken(client: LoadClient, connection: number, { continuation
   if (response.status !== 401) throw new Error(`wrong token: ${response.status} ${response.body}`);
 }
 
-/** Claim, result, and a look every 2 ms until the receipt is there. */
-async function lifecycle(client: LoadClient, connection: number, route: string): Promise<void> {
+/** Claim, result, and the news that it is delivered. */
+async function lifecycle(
+  client: LoadClient,
+  deliveries: Deliveries,
+  connection: number,
+  route: string,
+): Promise<void> {
   const claimed = await claim(client, connection, route);
   const put = await client.send(
     connection,
@@ -254,6 +263,5 @@ async function lifecycle(client: LoadClient, connection: number, route: string):
     '{"idempotencyKey":"k","payload":{"summary":"measured"}}',
   );
   if (put.status !== 202) throw new Error(`result: ${put.status} ${put.body}`);
-  do await Bun.sleep(POLL_PAUSE_MS);
-  while (!(await status(client, connection, claimed)).includes('"state":"delivered"'));
+  await deliveries.of(claimed.continuationId);
 }
