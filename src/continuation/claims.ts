@@ -61,13 +61,16 @@ export function createClaimDesk(deps: ContinuationDeps, ledger: Ledger): ClaimDe
   const { store, clock, ids, limits } = deps;
   const capabilities = new Map<string, Capability>();
 
-  const answer = (record: ContinuationRecord, replayed: boolean): ClaimAnswer => {
+  const tokenOf = (continuationId: string, taskHash: string) =>
+    resultToken(store.secret, continuationId, taskHash);
+
+  const answer = (record: ContinuationRecord, token: string, replayed: boolean): ClaimAnswer => {
     const url = `${deps.baseUrl}/v1/continuations/${encodeURIComponent(record.continuationId)}`;
     return {
       continuationId: record.continuationId,
       resultUrl: `${url}/result`,
       statusUrl: `${url}/status`,
-      token: resultToken(store.secret, record.continuationId, record.taskHash),
+      token,
       expiresAt: record.deadline,
       fingerprint: record.claimFingerprint,
       ...(replayed ? { replayed: true as const } : {}),
@@ -86,7 +89,7 @@ export function createClaimDesk(deps: ContinuationDeps, ledger: Ledger): ClaimDe
         existing.claimFingerprint === subject.claimFingerprint;
       await store.settled(existing.continuationId);
       return same
-        ? ok(answer(existing, true))
+        ? ok(answer(existing, tokenOf(existing.continuationId, existing.taskHash), true))
         : refuse(
             "claim_conflict",
             "This task key was claimed before with another task hash, deadline or binding.",
@@ -95,13 +98,14 @@ export function createClaimDesk(deps: ContinuationDeps, ledger: Ledger): ClaimDe
     const refusal = checkNew(subject, deadline, nowMs);
     if (refusal !== undefined) return { ok: false, refusal };
     const continuationId = ids.uuid();
+    const token = tokenOf(continuationId, body.taskHash);
     const at = new Date(nowMs).toISOString();
     const record: ContinuationRecord = {
       continuationId,
       ...subject,
       taskKey: body.taskKey,
       taskHash: body.taskHash,
-      resultTokenHash: sha256Hex(resultToken(store.secret, continuationId, body.taskHash)),
+      resultTokenHash: sha256Hex(token),
       createdAt: at,
       updatedAt: at,
       deadline,
@@ -112,7 +116,7 @@ export function createClaimDesk(deps: ContinuationDeps, ledger: Ledger): ClaimDe
       timeline: [{ at, what: "claimed" }],
     };
     await store.commit({ puts: [record] });
-    return ok(answer(record, false));
+    return ok(answer(record, token, false));
   };
 
   const checkNew = (subject: ClaimSubject, deadline: string, nowMs: number): Refusal | undefined => {

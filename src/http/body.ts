@@ -18,6 +18,9 @@ export interface BodyBounds {
   readonly emptyAs?: unknown;
 }
 
+/** ignoreBOM keeps the mark in the text, where JSON.parse refuses it. */
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
 /** Reads the body and checks it against the schema. Refusals: those of `readJson`, `invalid_body`, `invalid_<field>`. */
 export async function readBody<T>(
   request: Request,
@@ -40,7 +43,7 @@ export async function readJson(request: Request, bounds: BodyBounds): Promise<Re
   if (bytes.value.length === 0 && bounds.emptyAs !== undefined) return ok(bounds.emptyAs);
   let text: string;
   try {
-    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes.value);
+    text = utf8.decode(bytes.value);
   } catch {
     return refuse("invalid_json", "the body is not valid UTF-8");
   }
@@ -108,6 +111,7 @@ async function readBytes(request: Request, bounds: BodyBounds): Promise<Result<U
 
 /** Whether brackets outside strings nest deeper than `max`; says nothing about whether the text is valid JSON. */
 function deeperThan(text: string, max: number): boolean {
+  if (text.length <= max) return false;
   let depth = 0;
   let inString = false;
   for (let index = 0; index < text.length; index += 1) {

@@ -20,6 +20,18 @@ function joined(group: OriginGroup): string {
   return `${group.originRunId}\0${group.originConversationId}\0${group.historyBoundary}`;
 }
 
+/** Both are counted, and in the same place. */
+function sameGroup(a: ContinuationRecord, b: ContinuationRecord): boolean {
+  return (
+    !isTerminal(a) &&
+    !isTerminal(b) &&
+    a.originRunId === b.originRunId &&
+    a.originConversationId === b.originConversationId &&
+    a.historyBoundary === b.historyBoundary &&
+    originKey(a) === originKey(b)
+  );
+}
+
 export function createActiveIndex(): ActiveIndex {
   const groups = new Map<string, Set<string>>();
   const origins = new Map<string, number>();
@@ -43,6 +55,7 @@ export function createActiveIndex(): ActiveIndex {
 
   return {
     change(previous, next) {
+      if (previous !== undefined && next !== undefined && sameGroup(previous, next)) return;
       if (previous !== undefined && !isTerminal(previous)) count(previous, -1);
       if (next !== undefined && !isTerminal(next)) count(next, 1);
     },

@@ -57,6 +57,8 @@ const deadlineKey = (record: ContinuationRecord): TimeKey => ({
   at: ms(record.deadline),
   id: record.continuationId,
 });
+const hasDeadline = (record: ContinuationRecord | undefined): record is ContinuationRecord =>
+  record !== undefined && !isTerminal(record);
 /** A begun post whose outcome is not stored is nobody's to repeat: its job, or the next start, decides. */
 const isWorkable = (record: ContinuationRecord) =>
   WORKABLE.has(record.state) && record.deliveryStartedAt === undefined;
@@ -97,7 +99,7 @@ export function createDurableView(
   const lists = Object.fromEntries(
     STATES.map((state) => [state, createSorted<ListRow>(newestFirst, rowsOf.get(state))]),
   ) as Record<ContinuationState, Sorted<ListRow>>;
-  const deadlines = createSorted(byTime, initial.filter((record) => !isTerminal(record)).map(deadlineKey));
+  const deadlines = createSorted(byTime, initial.filter(hasDeadline).map(deadlineKey));
   // Work waits in `waiting` by the time it becomes due; `promote` moves it to `ready`, which is in working order.
   const waiting = createSorted(byTime, initial.filter(isWorkable).map(workKey));
   const ready = createSorted<WorkRow>(oldestUpdate);
@@ -113,10 +115,11 @@ export function createDurableView(
   function apply(id: string, next: ContinuationRecord | undefined): ContinuationRecord | undefined {
     const previous = records.get(id);
     active.change(previous, next);
+    const sameDeadline = hasDeadline(previous) && hasDeadline(next) && previous.deadline === next.deadline;
     if (previous !== undefined) {
       count(previous, -1);
       if (isWorkable(previous) && !ready.remove(previous)) waiting.remove(workKey(previous));
-      if (!isTerminal(previous)) deadlines.remove(deadlineKey(previous));
+      if (hasDeadline(previous) && !sameDeadline) deadlines.remove(deadlineKey(previous));
       if (previous.state !== next?.state) lists[previous.state].remove(previous);
     }
     if (next === undefined) {
@@ -129,7 +132,7 @@ export function createDurableView(
     records.set(id, next);
     count(next, 1);
     if (isWorkable(next)) waiting.add(workKey(next));
-    if (!isTerminal(next)) deadlines.add(deadlineKey(next));
+    if (hasDeadline(next) && !sameDeadline) deadlines.add(deadlineKey(next));
     if (previous === undefined) {
       claims.set(claimIdentity(next), id);
       all.add(row(next));
