@@ -110,6 +110,16 @@ describe("what is asked of the host", () => {
   });
 });
 
+test.each(["", ".", ".."])("the id %p would name another path, so nothing is asked", async (id) => {
+  for (const action of ["show", "prove", "cancel", "retry", "release", "resolve"]) {
+    const more = action === "resolve" ? ["delivered"] : [];
+    const { code, err } = await cliRun(folder.path, ["continuations", action, id, ...more]);
+    expect([action, code]).toEqual([action, 2]);
+    expect(err).toContain(`"${id}" is no continuation id`);
+  }
+  expect(asked).toEqual([]);
+});
+
 describe("what people see", () => {
   test("a page, and the exact next command when more follow", async () => {
     answer = { status: 200, body: { continuations: [STATUS], pageSize: 1, nextCursor: "WyJh" } };

@@ -48,7 +48,9 @@ export async function act(
   return 0;
 }
 
+/** The path of one continuation. `.` and `..` would be resolved on the way and name another path. */
 export function pathOf(id: string): string {
+  if (id === "" || id === "." || id === "..") throw new CliError("usage", `"${id}" is no continuation id`);
   if (id.length > FIELD_MAX_CHARS)
     throw new CliError("usage", `an id has at most ${FIELD_MAX_CHARS} characters`);
   return `/v1/operator/continuations/${encodeURIComponent(id)}`;
