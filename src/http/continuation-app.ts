@@ -21,7 +21,7 @@ import {
 import { bearerToken } from "./bearer.ts";
 import { readBody } from "./body.ts";
 import { refusalResponse, resultResponse } from "./errors.ts";
-import { type LiveEvents, openLiveEvents } from "./live-events.ts";
+import { EVENT_STREAM_HEADERS, type LiveEvents, openLiveEvents } from "./live-events.ts";
 import { addRoute, type Bound, createLoopbackApp, type Handler, pathId } from "./loopback.ts";
 
 /**
@@ -161,7 +161,9 @@ function addOperatorRoutes(app: Hono, { service, clock, watchers, backup }: Cont
     }),
   });
   addRoute(app, "/v1/operator/events", {
-    GET: guarded(() => {
+    GET: guarded((context) => {
+      // Its body would be dropped unread, and nothing would ever close the stream.
+      if (context.req.method === "HEAD") return new Response(null, { headers: EVENT_STREAM_HEADERS });
       if (watchers.size >= MAX_WATCHERS) {
         return refusalResponse({ code: "queue_full", message: `at most ${MAX_WATCHERS} watchers at a time` });
       }

@@ -8,6 +8,7 @@ import type { Clock } from "../core/ports/platform.ts";
 
 const HEARTBEAT_MS = 15 * SECOND_MS;
 const MAX_WAITING = 1_000;
+export const EVENT_STREAM_HEADERS = { "content-type": "text/event-stream; charset=utf-8" } as const;
 
 export interface LiveEvents {
   readonly response: Response;
@@ -70,7 +71,7 @@ export function openLiveEvents<T>(
     { highWaterMark: 0 },
   );
   return {
-    response: new Response(body, { headers: { "content-type": "text/event-stream; charset=utf-8" } }),
+    response: new Response(body, { headers: EVENT_STREAM_HEADERS }),
     close,
   };
 }

@@ -3,6 +3,7 @@ import { sha256Hex } from "../../src/core/digest.ts";
 import { AppError, ERROR_TABLE, type ErrorCode, StoreError } from "../../src/core/errors.ts";
 import { canonicalJson } from "../../src/core/json.ts";
 import { createContinuationApp } from "../../src/http/continuation-app.ts";
+import type { LiveEvents } from "../../src/http/live-events.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { createFakeService, KNOWN_ID, TOKENS } from "../support/http-service.ts";
 import { createRecordingLogger } from "../support/silent-logger.ts";
@@ -17,12 +18,13 @@ function setup() {
   const fake = createFakeService();
   const logger = createRecordingLogger();
   const bound = { host: "127.0.0.1", port: PORT };
+  const watchers = new Set<LiveEvents>();
   const app = createContinuationApp({
     service: fake.service,
     bound,
     clock: createFakeClock(),
     logger,
-    watchers: new Set(),
+    watchers,
   });
   const send = async (
     method: string,
@@ -43,7 +45,7 @@ function setup() {
     const json = text === "" ? undefined : JSON.parse(text);
     return { status: response.status, headers: response.headers, json, code: json?.error?.code };
   };
-  return { ...fake, logger, send };
+  return { ...fake, logger, send, watchers };
 }
 
 const RESULT = `/v1/continuations/${KNOWN_ID}/result`;
@@ -106,6 +108,17 @@ describe("the continuation protocol", () => {
       ["retry", KNOWN_ID, {}],
       ["cancel", KNOWN_ID],
     ]);
+  });
+
+  test("HEAD of the events opens no stream that nobody could close", async () => {
+    const { send, watchers } = setup();
+    const answer = await send("HEAD", "/v1/operator/events", { token: TOKENS.operator });
+    expect([answer.status, answer.headers.get("content-type")]).toEqual([
+      200,
+      "text/event-stream; charset=utf-8",
+    ]);
+    expect(watchers.size).toBe(0);
+    expect((await send("HEAD", "/v1/operator/events")).status).toBe(401);
   });
 
   test("accepts the bearer scheme in any case", async () => {
