@@ -15,8 +15,16 @@ export interface SynthesisRequest {
   readonly signal: AbortSignal;
 }
 
+/** `code` says what a turn waits for (1 to 128 characters), as `lastError` of the continuation shows it. */
+export type SynthesisReadiness = true | { readonly code: string };
+
 /** One tool-free model turn that commits no history. */
 export interface Synthesis {
+  /**
+   * Whether a turn could begin now. Asked before each one: anything but true puts it off, at no attempt, and it is asked
+   * again after the back-off. Left out: always ready.
+   */
+  ready?(): SynthesisReadiness;
   /** Resolves with the text exactly as generated. */
   synthesize(request: SynthesisRequest): Promise<string>;
 }
