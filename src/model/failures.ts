@@ -73,8 +73,9 @@ export interface ExchangeState {
 }
 
 /**
- * Translates whatever the vendor library threw or streamed as an error. Our own errors pass through, and so does a
- * mistake in a program before anything was sent: no retry and no other model mends it.
+ * Translates whatever the vendor library threw or streamed as an error. Our own errors pass through; a mistake in a
+ * program before anything was sent is a `BugError`: no retry and no other model mends it. It keeps only the name of what
+ * was thrown, because the words of a `TypeError` quote the value that was wrong, which may be the key.
  */
 export function toModelError(error: unknown, model: string, exchange: ExchangeState): Error {
   if (error instanceof ModelError || error instanceof BugError) return error;
@@ -94,7 +95,9 @@ export function toModelError(error: unknown, model: string, exchange: ExchangeSt
     return modelFailure(unreachable ? "unreachable" : "network", model, network);
   }
   if (answered) return modelFailure(ENDED_EARLY.has(nameOf(error)) ? "broken_off" : "unreadable", model);
-  return isMistake(error) ? error : modelFailure("failed", model, nameOf(error));
+  return isMistake(error)
+    ? new BugError(`${model}: the call could not be made (${nameOf(error)})`)
+    : modelFailure("failed", model, nameOf(error));
 }
 
 function kindOf(status: number, type: string | undefined): FailureKind {
@@ -199,7 +202,7 @@ function networkCode(error: unknown): string | undefined {
 /** What the vendor library calls a stream that ended without saying why. */
 const ENDED_EARLY = new Set(["AI_NoOutputGeneratedError", "AI_InvalidResponseDataError"]);
 
-function isMistake(error: unknown): error is Error {
+function isMistake(error: unknown): boolean {
   return error instanceof TypeError || error instanceof ReferenceError || error instanceof RangeError;
 }
 

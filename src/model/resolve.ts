@@ -80,14 +80,17 @@ export function resolveModel(name: string, providers: readonly ModelProvider[]):
   const { type, apiKey } = provider;
   if (type === "anthropic" || type === "openai" || type === "google") {
     const { baseUrl, keyEnv } = HOSTED[type];
+    const variable = `the environment variable that providers.${type}.apiKeyEnv names (${keyEnv} unless configured)`;
     if (apiKey === undefined || apiKey === "") {
-      throw unconfigured(
-        `model "${name}" needs an API key: set the environment variable that providers.${type}.apiKeyEnv names (${keyEnv} unless configured)`,
-      );
+      throw unconfigured(`model "${name}" needs an API key: set ${variable}`);
     }
+    requireKeyText(apiKey, name, variable);
     const chat = id === "openai_chat" || provider.api === "chat";
     const kind = type !== "openai" ? type : chat ? "openai_chat" : "openai_responses";
     return { kind, model, apiKey, baseUrl: trimSlashes(provider.baseUrl ?? baseUrl) };
+  }
+  if (apiKey !== undefined && apiKey !== "") {
+    requireKeyText(apiKey, name, `the key of "${provider.id}" in providers.local[]`);
   }
   const facts = provider.models?.find((each) => each.id === model);
   return {
@@ -98,6 +101,14 @@ export function resolveModel(name: string, providers: readonly ModelProvider[]):
     ...(apiKey === undefined || apiKey === "" ? {} : { apiKey }),
     ...(facts === undefined ? {} : { facts }),
   };
+}
+
+/** A header takes no other characters, and what refuses it there quotes the whole key. */
+function requireKeyText(apiKey: string, name: string, where: string): void {
+  if (/^[\x21-\x7e]+$/.test(apiKey)) return;
+  throw unconfigured(
+    `model "${name}" has no usable API key: ${where} holds a character that no key has (a space, a line break, an invisible or non-ASCII character)`,
+  );
 }
 
 function builtIn(id: string, providers: readonly ModelProvider[]): ModelProvider | undefined {

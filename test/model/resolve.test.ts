@@ -51,4 +51,29 @@ describe("which model a name means", () => {
     for (const name of ["", "anthropic", ":m", "demo:"])
       expect(refusal(name).message).toContain("<provider>:<model>");
   });
+
+  test.each([
+    ["an inner newline", "sk-canary\n5f1d"],
+    ["an invisible character from a web page", "sk-canary\u200b5f1d"],
+    ["a space", "Bearer sk-canary5f1d"],
+  ])("a key with %s is refused by the name of its variable, and never shown", (_, apiKey) => {
+    const keyed: ModelProvider[] = [
+      { id: "anthropic", type: "anthropic", apiKey },
+      { id: "openai", type: "openai", apiKey },
+      { id: "google", type: "google", apiKey },
+      { id: "box", type: "openai_compat", baseUrl: "http://box/v1", apiKey },
+    ];
+    for (const [name, variable] of [
+      ["anthropic:m", "ANTHROPIC_API_KEY"],
+      ["openai_chat:m", "OPENAI_API_KEY"],
+      ["google:m", "GEMINI_API_KEY"],
+      ["box:m", "providers.local[]"],
+    ] as const) {
+      const error = refusal(name, keyed);
+      expect(error.code).toBe("model_unconfigured");
+      expect(error.message).toContain(variable);
+      expect(error.message).not.toContain("canary");
+      expect(error.message).not.toContain("5f1d");
+    }
+  });
 });

@@ -124,6 +124,17 @@ test("a listener that throws is a mistake of ours, not a fault of the provider",
   expect(server.requests).toHaveLength(1);
 });
 
+test.each(KINDS)("a mistake over the %s wire never shows what the library said about it", async (kind) => {
+  const call = modelAt("http://127.0.0.1:9", kind, {
+    attempts: 3,
+    fetch: () => Promise.reject(new TypeError(`Header has invalid value: '${KEY}'`)),
+  }).call(request());
+  const error = await call.catch((thrown: unknown) => thrown);
+  expect(error).toBeInstanceOf(BugError);
+  expect(String(error)).toContain("TypeError");
+  expect(inspect(error, { depth: 10 })).not.toContain(KEY);
+});
+
 test("a local server is reached directly, whatever proxy the environment names", async () => {
   const seen: unknown[] = [];
   const model = createModel({
