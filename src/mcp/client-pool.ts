@@ -4,6 +4,7 @@ import type { McpServerSpec } from "../core/mcp-servers.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import type { Connection } from "./connection.ts";
 import type { Listing } from "./listing.ts";
+import { unlessAborted } from "./unless-aborted.ts";
 
 /**
  * Owns: which clients live, and for how long: those that all runs share, and those of one run.
@@ -183,7 +184,7 @@ export function createClientPool({
       entry.loans += 1;
       entry.cancelIdle();
       try {
-        const first = await unlessAborted(entry.ready, signal);
+        const first = await unlessAborted(entry.ready, signal, openingAborted);
         if (!entry.connection.isOpen()) {
           if (!entry.retired) {
             noteFailure(server, entry);
@@ -192,7 +193,7 @@ export function createClientPool({
           giveBack(server, entry);
           return { ...nothing(server, ""), listing: first };
         }
-        const listing = await unlessAborted(entry.connection.list(), signal);
+        const listing = await unlessAborted(entry.connection.list(), signal, openingAborted);
         return lend(server, entry, listing);
       } catch (error) {
         giveBack(server, entry);
@@ -242,14 +243,4 @@ async function isLost({ ready, connection }: Shared): Promise<boolean> {
   return state !== pending && !connection.isOpen();
 }
 
-async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  const aborted = Promise.withResolvers<never>();
-  const onAbort = () => aborted.reject(new McpError("mcp_failed", "opening the tools was aborted"));
-  if (signal.aborted) onAbort();
-  signal.addEventListener("abort", onAbort, { once: true });
-  try {
-    return await Promise.race([work, aborted.promise]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
-}
+const openingAborted = () => new McpError("mcp_failed", "opening the tools was aborted");

@@ -5,11 +5,12 @@ import { MINUTE_MS, SECOND_MS } from "../core/limits.ts";
 import type { Clock } from "../core/ports/platform.ts";
 import type { ToolOutcome } from "../core/ports/tools.ts";
 import { declineQuestions } from "./elicitation.ts";
-import { callFailure, connectFailure, isSessionGone } from "./failures.ts";
+import { callFailure, connectFailure, isSessionGone, NOT_IN_TIME } from "./failures.ts";
 import { type Listing, listTools, serverVersion } from "./listing.ts";
 import { capText, resultText } from "./result-text.ts";
 import { redactor } from "./stderr-lines.ts";
 import { grantSecrets, type Opened, openTransport, type TransportOptions } from "./transport.ts";
+import { unlessAborted } from "./unless-aborted.ts";
 
 /**
  * Owns: one client of one server: connect, list, call, close.
@@ -67,6 +68,7 @@ export function createConnection(options: ConnectionOptions): Connection {
   let connected = false;
   let lost = false;
   let closing: Promise<void> | undefined;
+  const closed = new AbortController();
   let listing: Promise<Listing> | undefined;
   /** Questions that the server asked and that were declined. */
   let declined = 0;
@@ -76,6 +78,18 @@ export function createConnection(options: ConnectionOptions): Connection {
     const gone = opened?.stdio === undefined && isSessionGone(error);
     if (gone) lost = true;
     return gone;
+  };
+
+  /** A transport may wait without a limit before the first request: SSE does, for the server's endpoint. */
+  const inTime = async (connecting: Promise<void>, signal: AbortSignal) => {
+    const late = new AbortController();
+    const cancel = clock.timer(CONNECT_TIMEOUT_MS, () => late.abort());
+    const stop = AbortSignal.any([signal, late.signal, closed.signal]);
+    try {
+      await unlessAborted(connecting, stop, () => new McpError("mcp_failed", NOT_IN_TIME));
+    } finally {
+      cancel();
+    }
   };
 
   const failed = (code: string, message: string): Listing => ({
@@ -130,7 +144,7 @@ export function createConnection(options: ConnectionOptions): Connection {
           declined += 1;
           logger.info("an mcp server asked a question, which was declined", { server });
         });
-        await client.connect(opened.transport, { signal, timeout: CONNECT_TIMEOUT_MS });
+        await inTime(ready.connect(transport.transport, { signal, timeout: CONNECT_TIMEOUT_MS }), signal);
         connected = true;
       } catch (error) {
         const text = connectFailure(error, opened?.stdio?.exitText());
@@ -206,6 +220,7 @@ export function createConnection(options: ConnectionOptions): Connection {
     },
 
     close() {
+      closed.abort();
       closing ??= shut();
       return closing;
     },

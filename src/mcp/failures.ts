@@ -15,6 +15,8 @@ const URL_ELICITATION_REQUIRED = -32042;
 const LOGIN_NEEDED =
   "it asks for a login; log in with `mono-agent mcp login`, or set its Authorization header";
 
+export const NOT_IN_TIME = "it did not answer in time, or the run was aborted";
+
 /** Why a server could not be reached or listed, for a warning. `exit` is how its process ended, if it did. */
 export function connectFailure(error: unknown, exit: string | undefined): string {
   if (error instanceof McpError) return error.message;
@@ -22,7 +24,7 @@ export function connectFailure(error: unknown, exit: string | undefined): string
   const { code, name } = describe(error);
   if (code === "ENOENT") return "the command or its working folder was not found";
   if (code === "EACCES") return "the command may not be run";
-  if (code === REQUEST_TIMEOUT) return "it did not answer in time, or the run was aborted";
+  if (code === REQUEST_TIMEOUT) return NOT_IN_TIME;
   if (code === CONNECTION_CLOSED) return "it closed the connection before it answered";
   if (code === 401) return LOGIN_NEEDED;
   if (typeof code === "number" && code >= 100 && code < 600) return `it answered with HTTP ${code}`;

@@ -7,6 +7,7 @@ import type { Clock, Ids } from "../core/ports/platform.ts";
 import { clientMetadata } from "./oauth-client.ts";
 import type { Login, OAuthStore } from "./oauth-store.ts";
 import { directFetch } from "./transport.ts";
+import { unlessAborted } from "./unless-aborted.ts";
 
 /**
  * Owns: the login of a person to a remote server: discovery, registration, the browser's way back, the exchange.
@@ -92,7 +93,7 @@ export async function logIn({ spec, store, ids, clock, signal, show }: LoginOpti
     await auth(provider, options);
     if (draft.page === undefined) throw failed("its authorization server names no page to log in at");
     show(draft.page.href);
-    const authorizationCode = await raceAbort(callback.code, stop);
+    const authorizationCode = await unlessAborted(callback.code, stop, () => stop.reason);
     await auth(provider, { ...options, authorizationCode });
     if (draft.client === undefined || draft.tokens === undefined) throw failed("the login gave no tokens");
     store.write({ redirectUrl: callback.url, client: draft.client, tokens: draft.tokens });
@@ -177,16 +178,4 @@ function listenForCallback(state: string, port: number | undefined, failed: (why
     code: code.promise,
     close: () => void http.stop(),
   };
-}
-
-async function raceAbort<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  const aborted = Promise.withResolvers<never>();
-  const onAbort = () => aborted.reject(signal.reason);
-  if (signal.aborted) onAbort();
-  signal.addEventListener("abort", onAbort, { once: true });
-  try {
-    return await Promise.race([work, aborted.promise]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
 }

@@ -6,7 +6,10 @@ import { SSEServerTransport } from "@modelcontextprotocol/sdk/server/sse.js";
 import { WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js";
 import { McpError } from "../../src/core/errors.ts";
 import { boundedBody } from "../../src/mcp/bounded-body.ts";
+import { createConnection } from "../../src/mcp/connection.ts";
+import { createFakeClock } from "../support/fake-clock.ts";
 import { capability, never, sessionRequest, toolHost } from "../support/mcp-host.ts";
+import { silentLogger } from "../support/silent-logger.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -227,4 +230,54 @@ test("an SSE server that is not selected serves its tools, without claim values"
     expect(headers["x-own"]).toBe("kept");
     expect(claimHeaders(headers)).toEqual({});
   }
+});
+
+describe("an SSE server that never names its endpoint", () => {
+  async function connecting(clock = createFakeClock()) {
+    const asked = Promise.withResolvers<void>();
+    const http = Bun.serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      idleTimeout: 0,
+      fetch() {
+        asked.resolve();
+        return new Response(new ReadableStream({ start: (body) => body.enqueue(": hello\n\n") }), {
+          headers: { "content-type": "text/event-stream" },
+        });
+      },
+    });
+    cleanups.push(() => http.stop(true));
+    const connection = createConnection({
+      server: "web",
+      spec: { type: "sse", url: `http://127.0.0.1:${http.port}/sse` },
+      grant: "unselected",
+      context: "unselected",
+      baseEnv: {},
+      cwd: "/",
+      timeouts: { inactivityMs: 5_000, totalMs: 5_000 },
+      clock,
+      logger: silentLogger,
+    });
+    cleanups.push(() => connection.close());
+    const stop = new AbortController();
+    const listing = connection.connect(stop.signal);
+    await asked.promise;
+    return { clock, connection, stop, listing };
+  }
+
+  test.each([
+    ["after a minute", ({ clock }) => clock.advance(60_000)],
+    ["when the run is aborted", ({ stop }) => stop.abort()],
+    ["when it is closed", ({ connection }) => connection.close()],
+  ] satisfies [string, (it: Awaited<ReturnType<typeof connecting>>) => unknown][])(
+    "is given up %s",
+    async (_when, end) => {
+      const it = await connecting();
+      await end(it);
+      const { failed, warnings } = await it.listing;
+      expect(failed).toBe(true);
+      expect(warnings[0]?.message).toBe("web: it did not answer in time, or the run was aborted");
+      expect(it.clock.pending()).toBe(0);
+    },
+  );
 });
