@@ -147,8 +147,9 @@ const unique =
     }
   };
 
+export const serviceName = printable(NAME_MAX_CHARS, "a service name");
 export const detachedServicesSchema = z
-  .array(z.strictObject({ name: printable(NAME_MAX_CHARS, "a service name"), tokenEnv: envName }))
+  .array(z.strictObject({ name: serviceName, tokenEnv: envName }))
   .superRefine(unique("name"), BESIDE_OTHER_PROBLEMS)
   .default([]);
 

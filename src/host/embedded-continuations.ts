@@ -1,7 +1,7 @@
 import type { NamedRoute } from "../continuation/deps.ts";
 import { createContinuationService } from "../continuation/service.ts";
 import { ContinuationError } from "../core/errors.ts";
-import { type ContinuationLimits, limitsSchema, type RetentionLimits } from "../core/limits.ts";
+import type { ContinuationLimits, RetentionLimits } from "../core/limits.ts";
 import type {
   DeliveryOutcome,
   DeliveryProof,
@@ -20,10 +20,11 @@ import { type HttpServer, serveHttp } from "../http/serve.ts";
 import { createClock } from "../platform/clock.ts";
 import { createIds } from "../platform/ids.ts";
 import { type OperatorHandle, operatorHandle } from "./app.ts";
+import { checkedOptions } from "./embedded-options.ts";
 import { openStore, QUIET } from "./embedded-store.ts";
 
 export type { NamedRoute } from "../continuation/deps.ts";
-export { ContinuationError } from "../core/errors.ts";
+export { ConfigError, ContinuationError } from "../core/errors.ts";
 export type { ContinuationLimits, RetentionLimits } from "../core/limits.ts";
 export type {
   DeliveryOutcome,
@@ -101,12 +102,16 @@ export interface Continuations extends OperatorHandle {
   status(continuationId: string): ContinuationDetail | undefined;
 }
 
-/** Opens the store (unless one is given) and composes the service. Nothing runs before `start`. */
+/**
+ * Opens the store (unless one is given) and composes the service. Nothing runs before `start`. Rejects with a
+ * `ConfigError` that lists every wrong option, before anything is opened.
+ */
 export async function createContinuations(options: ContinuationsOptions): Promise<Continuations> {
   const clock = options.clock ?? createClock();
   const ids = options.ids ?? createIds();
   const logger = options.logger ?? QUIET;
-  const { host = "127.0.0.1", port } = options.listen;
+  const { listen, limits, namedRoutes, detachedServices, continuationServers } = checkedOptions(options);
+  const { host, port } = listen;
   const given = "store" in options.state ? options.state.store : undefined;
   const store =
     given ??
@@ -123,10 +128,10 @@ export async function createContinuations(options: ContinuationsOptions): Promis
     clock,
     ids,
     logger,
-    limits: limitsSchema.parse(options.limits ?? {}),
-    namedRoutes: new Map(Object.entries(options.namedRoutes ?? {})),
-    detachedServices: new Map(Object.entries(options.detachedServices ?? {})),
-    continuationServers: options.continuationServers ?? [],
+    limits,
+    namedRoutes: new Map(Object.entries(namedRoutes)),
+    detachedServices: new Map(Object.entries(detachedServices)),
+    continuationServers,
     baseUrl: url,
     synthesis: { synthesize: (request) => options.synthesize(request) },
     delivery: {

@@ -1,9 +1,10 @@
-import { expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createContinuations } from "mono-agent/continuation";
+import { ConfigError, createContinuations } from "mono-agent/continuation";
 import { openStore } from "mono-agent/store";
+
 import { freePort } from "../support/binary.ts";
 import { claimBody } from "../support/continuation-world.ts";
 
@@ -99,4 +100,38 @@ test("a given store stays open after stop, and a crash between commit and activa
   await second.stop();
   await store.close();
   rmSync(path, { recursive: true });
+});
+
+describe("options that a configuration file could not have either", () => {
+  const outside = {
+    listen: { port: 4319 },
+    synthesize: async () => "answer",
+    supports: () => "supported" as const,
+    deliver: async () => ({ kind: "delivered" as const, parts: [{ id: "p" }] }),
+    recordHistory: async () => ({ recorded: true as const }),
+  };
+  const wrong: [string, object, string][] = [
+    ["limits", { limits: { maxConcurrent: 0 } }, "limits.maxConcurrent"],
+    ["retention", { retention: { terminalMaxRecords: -1 } }, "retention.terminalMaxRecords"],
+    ["a host that others reach", { listen: { port: 4319, host: "0.0.0.0" } }, "listen.host"],
+    ["a port that changes", { listen: { port: 0 } }, "listen.port"],
+    ["a route of mode reply", { namedRoutes: { r: { mode: "reply" } } }, "namedRoutes.r.mode"],
+    ["a route to nowhere", { namedRoutes: { r: { mode: "capture" } } }, "namedRoutes.r.conversationId"],
+    ["a token that can be guessed", { detachedServices: { ops: "guessable" } }, "detachedServices"],
+    ["a server without a name", { continuationServers: [""] }, "continuationServers[0]"],
+  ];
+  test.each(wrong)("%s: refused by its path, and the state directory stays free", async (_, options, at) => {
+    const path = folder();
+    const state = { stateDir: join(path, "state") };
+    const refused = await createContinuations({ ...outside, state, ...options } as never).then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+    expect(refused).toBeInstanceOf(ConfigError);
+    const { problems, message } = refused as ConfigError;
+    expect(problems.map((problem) => problem.path)).toEqual([at]);
+    expect(message).not.toContain("guessable");
+    await (await openStore(state)).close();
+    rmSync(path, { recursive: true });
+  });
 });

@@ -1,0 +1,47 @@
+import { z } from "zod";
+import { allowedWords, problemsText, schemaProblems } from "../config/problems.ts";
+import { BLOCKS, serviceName } from "../config/schema.ts";
+import { DETACHED_TOKEN_MIN_CHARS } from "../config/secrets.ts";
+import { ConfigError } from "../core/errors.ts";
+import type { JsonValue } from "../core/json.ts";
+import type { ContinuationsOptions } from "./embedded-continuations.ts";
+
+/** The settings of an embedded service are held to the same rules as those of the configuration file. */
+
+const { host, port, limits, retention, namedRoutes } = BLOCKS.continuations.unwrap().shape;
+const { continuationServers } = BLOCKS.tools.unwrap().shape;
+
+const optionsSchema = z.object({
+  listen: z.strictObject({ host, port }),
+  limits,
+  retention,
+  namedRoutes,
+  detachedServices: z
+    .record(serviceName, z.string())
+    .superRefine((services, context) => {
+      for (const [name, { length }] of Object.entries(services)) {
+        if (length >= DETACHED_TOKEN_MIN_CHARS) continue;
+        // Without the path of the token itself, which would quote it.
+        const message = `the token of "${name}" has ${length} characters; allowed: at least ${DETACHED_TOKEN_MIN_CHARS}`;
+        context.addIssue({ code: "custom", message });
+      }
+    })
+    .default({}),
+  continuationServers,
+});
+
+/** The settings with their defaults. Throws a `ConfigError` that lists everything that is wrong. */
+export function checkedOptions(options: ContinuationsOptions): z.output<typeof optionsSchema> {
+  const parsed = optionsSchema.safeParse(options);
+  if (parsed.success) return parsed.data;
+  const { listen, limits, retention, namedRoutes, detachedServices, continuationServers } = options;
+  const given = { listen, limits, retention, namedRoutes, detachedServices, continuationServers };
+  const root: JsonValue = JSON.parse(JSON.stringify(given));
+  const problems = schemaProblems(
+    parsed.error,
+    root,
+    allowedWords(optionsSchema),
+    () => "createContinuations",
+  );
+  throw new ConfigError("config_invalid", problemsText(problems), { cause: parsed.error, problems });
+}
