@@ -1,3 +1,4 @@
+import { checkedOptions } from "../config/embedded.ts";
 import type { NamedRoute } from "../continuation/deps.ts";
 import { createContinuationService } from "../continuation/service.ts";
 import { ContinuationError } from "../core/errors.ts";
@@ -20,7 +21,6 @@ import { type HttpServer, serveHttp } from "../http/serve.ts";
 import { createClock } from "../platform/clock.ts";
 import { createIds } from "../platform/ids.ts";
 import { type OperatorHandle, operatorHandle } from "./app.ts";
-import { checkedOptions } from "./embedded-options.ts";
 import { openStore, QUIET } from "./embedded-store.ts";
 
 export type { NamedRoute } from "../continuation/deps.ts";

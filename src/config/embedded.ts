@@ -1,10 +1,9 @@
 import { z } from "zod";
-import { allowedWords, problemsText, schemaProblems } from "../config/problems.ts";
-import { BLOCKS, serviceName } from "../config/schema.ts";
-import { DETACHED_TOKEN_MIN_CHARS } from "../config/secrets.ts";
 import { ConfigError } from "../core/errors.ts";
 import type { JsonValue } from "../core/json.ts";
-import type { ContinuationsOptions } from "./embedded-continuations.ts";
+import { allowedWords, problemsText, schemaProblems } from "./problems.ts";
+import { BLOCKS, serviceName } from "./schema.ts";
+import { DETACHED_TOKEN_MIN_CHARS } from "./secrets.ts";
 
 /** The settings of an embedded service are held to the same rules as those of the configuration file. */
 
@@ -30,13 +29,15 @@ const optionsSchema = z.object({
   continuationServers,
 });
 
-/** The settings with their defaults. Throws a `ConfigError` that lists everything that is wrong. */
-export function checkedOptions(options: ContinuationsOptions): z.output<typeof optionsSchema> {
+/**
+ * The settings of `createContinuations` with their defaults; its functions and its store are not looked at. Throws a
+ * `ConfigError` that lists everything that is wrong.
+ */
+export function checkedOptions(options: object): z.output<typeof optionsSchema> {
   const parsed = optionsSchema.safeParse(options);
   if (parsed.success) return parsed.data;
-  const { listen, limits, retention, namedRoutes, detachedServices, continuationServers } = options;
-  const given = { listen, limits, retention, namedRoutes, detachedServices, continuationServers };
-  const root: JsonValue = JSON.parse(JSON.stringify(given));
+  const settings = Object.entries(options).filter(([name]) => name in optionsSchema.shape);
+  const root: JsonValue = JSON.parse(JSON.stringify(Object.fromEntries(settings)));
   const problems = schemaProblems(
     parsed.error,
     root,
