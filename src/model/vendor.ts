@@ -127,8 +127,10 @@ function observed(send: FetchLike, watch: CallWatch, onStatus: (status: number) 
     const url = input instanceof Request ? input.url : String(input);
     // A local server is reached directly: a proxy from the environment would neither find it nor may see it.
     const direct = isLoopbackUrl(url) ? { proxy: false as const } : {};
+    // Bun would end a silent call after 5 minutes; how long one may be silent is said by the call's limits alone.
+    const unlimited = { timeout: false as const };
     // A redirect would take key and conversation to an address that nobody configured.
-    const response = await send(input, { ...init, ...direct, redirect: "manual" });
+    const response = await send(input, { ...init, ...direct, ...unlimited, redirect: "manual" });
     onStatus(response.status);
     watch.touch();
     if (response.body === null) return response;

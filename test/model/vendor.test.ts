@@ -135,6 +135,25 @@ test.each(KINDS)("a mistake over the %s wire never shows what the library said a
   expect(inspect(error, { depth: 10 })).not.toContain(KEY);
 });
 
+test.each(KINDS)(
+  "only our own limits end a silent call over the %s wire, not Bun's five minutes",
+  async (kind) => {
+    const seen: unknown[] = [];
+    const model = modelAt("http://127.0.0.1:9", kind, {
+      fetch: (_, init) => {
+        seen.push((init as { timeout?: unknown }).timeout);
+        return Promise.resolve(
+          new Response(WIRE[kind].text(["ok"]).join(""), {
+            headers: { "content-type": "text/event-stream" },
+          }),
+        );
+      },
+    });
+    expect((await model.call(request())).text).toBe("ok");
+    expect(seen).toEqual([false]);
+  },
+);
+
 test("a local server is reached directly, whatever proxy the environment names", async () => {
   const seen: unknown[] = [];
   const model = createModel({
