@@ -1,4 +1,4 @@
-import { deliveryBindingMac, originBindingIsAuthentic } from "../core/derive.ts";
+import { claimContextIsAuthentic, deliveryBindingMac } from "../core/derive.ts";
 import { errorName } from "../core/errors.ts";
 import { isJsonObject, type JsonValue } from "../core/json.ts";
 import { SYNTHESIS_TEXT_MAX_CHARS } from "../core/limits.ts";
@@ -39,15 +39,13 @@ export function createSynthesisJob(deps: ContinuationDeps, ledger: Ledger, owner
       await ledger.apply(id, { kind: "await_origin" });
       return;
     }
-    if (record.originContextDigest !== undefined && record.originContextState !== "abandoned") {
-      if (!originBindingIsAuthentic(store.secret, record)) {
-        await ledger.apply(id, {
-          kind: "reject",
-          code: "origin_context_binding_invalid",
-          reason: "The claim was altered after its snapshot was bound to it.",
-        });
-        return;
-      }
+    if (!claimContextIsAuthentic(store.secret, record)) {
+      await ledger.apply(id, {
+        kind: "reject",
+        code: "origin_context_binding_invalid",
+        reason: "The claim was altered after it was bound.",
+      });
+      return;
     }
     if (record.mode === "silent") {
       await ledger.apply(id, { kind: "finish_silent" });

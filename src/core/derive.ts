@@ -49,6 +49,39 @@ export function detachedIdentity(
   };
 }
 
+/** The claim fingerprint as the fields of a record give it. */
+function fingerprintOf(record: ContinuationRecord): string {
+  if (record.routeName === undefined) {
+    return interactiveFingerprint({
+      serverName: record.serverName,
+      originRunId: record.originRunId,
+      originConversationId: record.originConversationId,
+      replyToConversationId: record.replyToConversationId,
+      historyBoundary: record.historyBoundary ?? "",
+      mode: record.mode,
+    });
+  }
+  return detachedFingerprint(serviceOf(record), record.routeName, record.mode, record.replyToConversationId);
+}
+
+const serviceOf = (record: ContinuationRecord) => record.serverName.slice("detached:".length);
+
+/**
+ * Whether what the claim was bound to is unchanged: the fields give its fingerprint, and for a detached claim also the
+ * identity that is derived from them. Holds for every record, in every state.
+ */
+export function claimIsAuthentic(record: ContinuationRecord): boolean {
+  if (record.claimFingerprint !== fingerprintOf(record)) return false;
+  if (record.routeName === undefined) return true;
+  const { taskKey, routeName, replyToConversationId } = record;
+  const identity = detachedIdentity(serviceOf(record), taskKey, routeName, replyToConversationId);
+  return (
+    record.serverName === identity.serverName &&
+    record.originRunId === identity.originRunId &&
+    record.originConversationId === identity.originConversationId
+  );
+}
+
 export function resultToken(secret: Uint8Array, continuationId: string, taskHash: string): string {
   return hmacBase64url(secret, `continuation-result\0${continuationId}\0${taskHash}`);
 }
@@ -105,6 +138,16 @@ export function originBindingIsAuthentic(secret: Uint8Array, record: Continuatio
   if (record.originContextFingerprint !== originContextFingerprint(record.claimFingerprint, ref.digest))
     return false;
   return equalDigests(originContextBindingMac(secret, record, ref), record.originContextBindingMac);
+}
+
+/**
+ * Whether claim and context may be used together, before a synthesis: the claim is as it was bound, a pinned one also to
+ * its snapshot, and the latest history belongs only to a claim without a boundary in one.
+ */
+export function claimContextIsAuthentic(secret: Uint8Array, record: ContinuationRecord): boolean {
+  if (!claimIsAuthentic(record)) return false;
+  if (record.originContextState === "pinned") return originBindingIsAuthentic(secret, record);
+  return record.originContextState !== "detached_latest" || record.historyBoundary === undefined;
 }
 
 /** MAC that binds the synthesized text to its destination (store-format.md §10), checked right before a post. */

@@ -1,7 +1,6 @@
 import {
+  claimIsAuthentic,
   deliveryBindingMac,
-  detachedFingerprint,
-  interactiveFingerprint,
   originContextBindingMac,
   originContextFingerprint,
   payloadHash,
@@ -56,7 +55,7 @@ export function verifyContinuation(options: {
         ),
       ),
     },
-    { what: "claim fingerprint", matches: yesNo(fingerprintOf(record) === record.claimFingerprint) },
+    { what: "claim fingerprint", matches: yesNo(claimIsAuthentic(record)) },
     ...snapshotChecks(fs, options.stateDir, record, withSecret),
     {
       what: "payload hash",
@@ -109,21 +108,6 @@ function currentRecord(
 
 function sameBytes(a: Uint8Array | undefined, b: Uint8Array | undefined): boolean {
   return a === undefined || b === undefined ? a === b : Buffer.from(a).equals(b);
-}
-
-function fingerprintOf(record: ContinuationRecord): string {
-  if (record.routeName === undefined) {
-    return interactiveFingerprint({
-      serverName: record.serverName,
-      originRunId: record.originRunId,
-      originConversationId: record.originConversationId,
-      replyToConversationId: record.replyToConversationId,
-      historyBoundary: record.historyBoundary ?? "",
-      mode: record.mode,
-    });
-  }
-  const service = record.serverName.slice("detached:".length);
-  return detachedFingerprint(service, record.routeName, record.mode, record.replyToConversationId);
 }
 
 function snapshotChecks(

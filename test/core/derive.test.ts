@@ -2,6 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import {
+  claimIsAuthentic,
   detachedFingerprint,
   interactiveFingerprint,
   operatorToken,
@@ -54,6 +55,7 @@ describe("derived values agree with the records of the released runtime", () => 
               record.replyToConversationId,
             );
       expect(record.claimFingerprint).toBe(expected);
+      expect(claimIsAuthentic(record)).toBe(true);
     }
   });
 
