@@ -7,7 +7,8 @@ import type { Clock, Logger } from "../core/ports/platform.ts";
  *
  * I1. Nothing is asked again once a text was streamed to somebody; tools run only after a call returned, so nothing was
  *     acted on either. A call that was aborted, or failed by a mistake in the program, is not asked again.
- * I2. The same model is asked again only after a failure of class "later", at most `attempts` times in all.
+ * I2. The same model is asked again only after a failure of class "later", at most `attempts` times in all, and never
+ *     before the time that its provider named.
  * I3. A request that must run at most once (a synthesis) is asked again, of this or another model, only when the
  *     failure proves that the model did not run (`ModelError.notRun`): no connection came about, or the provider
  *     refused the request with 429 or another 4xx. After a 5xx, a time-out or a stream that broke, the model may have
@@ -23,7 +24,7 @@ export interface Candidate {
 export interface Backoff {
   /** Before the second attempt; doubles with each further one. */
   readonly backoffMs: number;
-  /** Longest wait, also when the provider asks for more. */
+  /** Longest wait; a provider that asks for more is not asked again for this request. */
   readonly maxBackoffMs: number;
 }
 
@@ -63,7 +64,9 @@ export function createFallbackModel({ candidates, backoff, clock, logger }: Fall
             costUnknown ||= !error.notRun;
             last = error;
             if (ERROR_TABLE[error.code].retry !== "later" || attempt >= attempts) break;
-            await pause(waitMs(backoff, attempt, error.retryAfterMs), request.signal);
+            const { retryAfterMs = 0 } = error;
+            if (retryAfterMs > backoff.maxBackoffMs) break;
+            await pause(waitMs(backoff, attempt, retryAfterMs), request.signal);
           }
         }
         first ??= last;
@@ -91,7 +94,7 @@ function startingWith(candidates: FallbackOptions["candidates"], name: string | 
   return at <= 0 ? candidates : [...candidates.slice(at), ...candidates.slice(0, at)];
 }
 
-function waitMs({ backoffMs, maxBackoffMs }: Backoff, attempt: number, retryAfterMs = 0): number {
+function waitMs({ backoffMs, maxBackoffMs }: Backoff, attempt: number, retryAfterMs: number): number {
   return Math.min(maxBackoffMs, Math.max(backoffMs * 2 ** (attempt - 1), retryAfterMs));
 }
 

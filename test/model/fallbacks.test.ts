@@ -74,16 +74,27 @@ describe("retries", () => {
   test("the wait doubles, honours retry-after, and never passes the longest wait", async () => {
     const { model, waits } = line([
       "a:m",
-      6,
+      7,
       limited(),
       limited(),
       limited(3_000),
       limited(9_000),
-      limited(99_000),
+      limited(15_000),
+      limited(),
       says("ok"),
     ]);
     await model.call(request());
-    expect(waits).toEqual([1_000, 2_000, 4_000, 9_000, 15_000]);
+    expect(waits).toEqual([1_000, 2_000, 4_000, 9_000, 15_000, 15_000]);
+  });
+
+  test("a provider that asks for more than the longest wait is not asked again, the next model is", async () => {
+    const { model, asked, waits } = line(["a:m", 5, limited(15_001), says("no")], ["b:m", 1, says("ok")]);
+    expect((await model.call(request())).answeredBy).toBe("b:m");
+    expect(asked).toEqual(["a:m", "b:m"]);
+    expect(waits).toEqual([]);
+    const alone = line(["a:m", 5, limited(99_000), says("no")]);
+    expect((await failure(alone.model.call(request()))).retryAfterMs).toBe(99_000);
+    expect(alone.asked).toEqual(["a:m"]);
   });
 
   test("attempts are bounded, and the last failure is the one that is told", async () => {
