@@ -166,7 +166,8 @@ export async function createContinuations(options: ContinuationsOptions): Promis
       if (listener !== undefined) throw new ContinuationError("operation_failed", "it is started already");
       await settleOrigins();
       listener = await serveHttp({
-        app: (bound) => createContinuationApp({ service, bound, logger, clock, watchers }),
+        app: (bound, unhurried) =>
+          createContinuationApp({ service, bound, logger, clock, watchers, unhurried }),
         host,
         port,
         clock,

@@ -14,7 +14,7 @@ import type { ContinuationStore } from "../core/ports/store.ts";
 import { failInterruptedTurns } from "../harness/recovery.ts";
 import { createSynthesis } from "../harness/synthesis.ts";
 import { createTurnEngine } from "../harness/turn-engine.ts";
-import { BACKUP_PATH, createContinuationApp } from "../http/continuation-app.ts";
+import { createContinuationApp } from "../http/continuation-app.ts";
 import type { LiveEvents } from "../http/live-events.ts";
 import { type HttpServer, serveHttp } from "../http/serve.ts";
 import { createToolHost } from "../mcp/tool-host.ts";
@@ -197,9 +197,16 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
       protocol = started(
         "continuation listener",
         await serveHttp({
-          app: (bound) =>
-            createContinuationApp({ service: running, bound, logger, clock, watchers, backup: backup.make }),
-          unhurried: [BACKUP_PATH],
+          app: (bound, unhurried) =>
+            createContinuationApp({
+              service: running,
+              bound,
+              logger,
+              clock,
+              watchers,
+              unhurried,
+              backup: backup.make,
+            }),
           host,
           port,
           clock,

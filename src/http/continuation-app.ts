@@ -23,6 +23,7 @@ import { readBody } from "./body.ts";
 import { refusalResponse, resultResponse } from "./errors.ts";
 import { EVENT_STREAM_HEADERS, type LiveEvents, openLiveEvents } from "./live-events.ts";
 import { addRoute, type Bound, createLoopbackApp, type Handler, pathId } from "./loopback.ts";
+import type { Unhurried } from "./serve.ts";
 
 /**
  * Owns: the loopback HTTP protocol of continuations (protocol.md): paths, credentials, bodies and statuses.
@@ -38,12 +39,12 @@ export interface ContinuationAppDeps {
   readonly logger: Logger;
   /** Backs up the whole state to a path of this machine; absent for hosts that have no such thing. */
   readonly backup?: ((path: string) => Promise<BackupReport>) | undefined;
+  /** Absent where nothing ends a request that takes long. */
+  readonly unhurried?: Unhurried;
   /** Open streams of `watch`; whoever stops the listener closes them first. */
   readonly watchers: Set<LiveEvents>;
 }
 
-/** Its answer may take minutes: whoever serves it lets it (`unhurried`). */
-export const BACKUP_PATH = "/v1/operator/backup";
 const MAX_WATCHERS = 16;
 const SERVICE_NAME_HEADER = "x-mono-agent-service-name";
 
@@ -119,7 +120,8 @@ function addResultRoutes(app: Hono, { service, clock }: ContinuationAppDeps): vo
   });
 }
 
-function addOperatorRoutes(app: Hono, { service, clock, watchers, backup }: ContinuationAppDeps): void {
+function addOperatorRoutes(app: Hono, deps: ContinuationAppDeps): void {
+  const { service, clock, watchers, backup, unhurried } = deps;
   const { operator } = service;
   // An operator's POST may come without a body, which then stands for `{}`.
   const bounds = { maxBytes: OPERATOR_BODY_MAX_BYTES, clock, emptyAs: {} };
@@ -194,6 +196,7 @@ function addOperatorRoutes(app: Hono, { service, clock, watchers, backup }: Cont
     POST: withId(async (context, id) => {
       const body = await readBody(context.req.raw, cancelBodySchema, bounds);
       if (!body.ok) return refusalResponse(body.refusal);
+      unhurried?.(context.req.raw);
       return resultResponse(await operator.prove(id));
     }),
   });
@@ -212,10 +215,11 @@ function addOperatorRoutes(app: Hono, { service, clock, watchers, backup }: Cont
     }),
   });
   if (backup !== undefined) {
-    addRoute(app, BACKUP_PATH, {
+    addRoute(app, "/v1/operator/backup", {
       POST: guarded(async (context) => {
         const body = await readBody(context.req.raw, backupBodySchema, bounds);
         if (!body.ok) return refusalResponse(body.refusal);
+        unhurried?.(context.req.raw);
         try {
           return Response.json(await backup(body.value.path));
         } catch (error) {
@@ -230,6 +234,7 @@ function addOperatorRoutes(app: Hono, { service, clock, watchers, backup }: Cont
     POST: withId(async (context, id) => {
       const body = await readBody(context.req.raw, resolveBodySchema, bounds);
       if (!body.ok) return refusalResponse(body.refusal);
+      unhurried?.(context.req.raw);
       return resultResponse(await operator.resolve(id, body.value));
     }),
   });

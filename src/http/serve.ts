@@ -10,14 +10,18 @@ const IDLE_TIMEOUT_MS = 60 * SECOND_MS;
 const LISTEN_ATTEMPTS = 11;
 const LISTEN_RETRY_MS = SECOND_MS / 10;
 
+/** Lifts the idle time-out from a request whose answer may take minutes. Called once its sender is known. */
+export type Unhurried = (request: Request) => void;
+
 export interface ServeDeps {
   /** Builds the app once the real port is known. */
-  readonly app: (bound: Bound) => { fetch(request: Request): Response | Promise<Response> };
+  readonly app: (
+    bound: Bound,
+    unhurried: Unhurried,
+  ) => { fetch(request: Request): Response | Promise<Response> };
   readonly host: string;
   /** 0 takes any free port. */
   readonly port: number;
-  /** Paths whose answer may take longer than the idle time-out. */
-  readonly unhurried?: readonly string[];
   readonly clock: Clock;
   readonly logger: Logger;
 }
@@ -45,8 +49,7 @@ export async function serveHttp(deps: ServeDeps): Promise<HttpServer> {
       // Each route has its own, much smaller limit; Bun's would answer before the credential is looked at.
       maxRequestBodySize: Number.MAX_SAFE_INTEGER,
       development: false,
-      fetch: (request, running) => {
-        if (deps.unhurried?.some((path) => request.url.endsWith(path))) running.timeout(request, 0);
+      fetch: (request) => {
         if (handle === undefined) return new Response(null, { status: 503, headers: { "retry-after": "1" } });
         return handle(request);
       },
@@ -56,7 +59,7 @@ export async function serveHttp(deps: ServeDeps): Promise<HttpServer> {
     throw listenError(host, port, error);
   });
   const bound: Bound = { host, port: server.port ?? port };
-  handle = deps.app(bound).fetch;
+  handle = deps.app(bound, (request) => server.timeout(request, 0)).fetch;
 
   let stopped: Promise<void> | undefined;
   const stop = async () => {

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, spyOn, test } from "bun:test";
 import { chmodSync, mkdirSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { operatorToken } from "../../src/core/derive.ts";
@@ -118,6 +118,21 @@ test.each(["", ".", ".."])("the id %p would name another path, so nothing is ask
     expect(err).toContain(`"${id}" is no continuation id`);
   }
   expect(asked).toEqual([]);
+});
+
+test("what waits for a channel or for history is waited for longer than anything else", async () => {
+  answer = { status: 200, body: STATUS };
+  const limit = spyOn(AbortSignal, "timeout");
+  const patience = async (line: string) => {
+    limit.mockClear();
+    await run(line);
+    return limit.mock.calls.at(-1)?.[0] ?? 0;
+  };
+  // Two looks of continuations.limits.deliveryTimeoutMs each, and 30 s for history.
+  for (const line of ["prove x", "resolve x delivered"])
+    expect(await patience(line)).toBeGreaterThan(270_000);
+  for (const line of ["cancel x", "show x"]) expect(await patience(line)).toBe(30_000);
+  limit.mockRestore();
 });
 
 describe("what people see", () => {

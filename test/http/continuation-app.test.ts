@@ -19,12 +19,15 @@ function setup() {
   const logger = createRecordingLogger();
   const bound = { host: "127.0.0.1", port: PORT };
   const watchers = new Set<LiveEvents>();
+  const patient: string[] = [];
   const app = createContinuationApp({
     service: fake.service,
     bound,
     clock: createFakeClock(),
     logger,
     watchers,
+    unhurried: ({ url }) => patient.push(new URL(url).pathname.split("/").at(-1) ?? ""),
+    backup: async (path) => ({ path, createdAt: "", records: 0, files: 0, bytes: 0, warnings: [] }),
   });
   const send = async (
     method: string,
@@ -45,7 +48,7 @@ function setup() {
     const json = text === "" ? undefined : JSON.parse(text);
     return { status: response.status, headers: response.headers, json, code: json?.error?.code };
   };
-  return { ...fake, logger, send, watchers };
+  return { ...fake, logger, send, watchers, patient };
 }
 
 const RESULT = `/v1/continuations/${KNOWN_ID}/result`;
@@ -119,6 +122,23 @@ describe("the continuation protocol", () => {
     ]);
     expect(watchers.size).toBe(0);
     expect((await send("HEAD", "/v1/operator/events")).status).toBe(401);
+  });
+
+  test("only what waits for a channel or a disk gets more time, and only for the operator", async () => {
+    const { send, patient } = setup();
+    const all = async (token: string) => {
+      for (const action of ["prove", "resolve", "retry", "cancel", "release"]) {
+        const body = action === "resolve" ? { kind: "delivered" } : {};
+        await send("POST", `${OPERATOR}/${KNOWN_ID}/${action}`, { token, body });
+      }
+      await send("POST", "/v1/operator/backup", { token, body: { path: "/b" } });
+      await send("GET", "/v1/operator/health", { token });
+      await send("POST", "/elsewhere/v1/operator/backup", { token, body: { path: "/b" } });
+    };
+    await all("other");
+    expect(patient).toEqual([]);
+    await all(TOKENS.operator);
+    expect(patient).toEqual(["prove", "resolve", "backup"]);
   });
 
   test("accepts the bearer scheme in any case", async () => {

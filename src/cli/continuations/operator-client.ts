@@ -13,6 +13,8 @@ const REQUEST_TIMEOUT_MS = 30 * SECOND_MS;
 const SECRET_BYTES = 32;
 
 export interface OperatorClient {
+  /** How long the host may take to ask a channel what became of a post (twice) and to write history, in milliseconds. */
+  readonly patienceMs: number;
   /** The body of the answer as the host sent it. Throws `CliError` that names the way out. */
   get(path: string, query?: Readonly<Record<string, string | undefined>>): Promise<unknown>;
   post(path: string, body: Readonly<Record<string, unknown>>, timeoutMs?: number): Promise<unknown>;
@@ -51,6 +53,7 @@ export function createOperatorClient(config: LoadedConfig, fs: FileSystem, progr
   const call = async (path: string, init: RequestInit, timeoutMs = REQUEST_TIMEOUT_MS) =>
     jsonOf(await answered(path, { ...init, signal: AbortSignal.timeout(timeoutMs) }), address);
   return {
+    patienceMs: 2 * continuations.limits.deliveryTimeoutMs + 2 * REQUEST_TIMEOUT_MS,
     get: (path, query = {}) => {
       const search = new URLSearchParams();
       for (const [name, value] of Object.entries(query)) if (value !== undefined) search.set(name, value);

@@ -13,7 +13,8 @@ export function proveCommand(io: CliIo): CommandDef {
     "Ask the channel now what became of an unknown delivery; never posts",
     args,
     async (given): Promise<ExitCode> => {
-      const body = await operatorOf(given, io).post(`${pathOf(given.id)}/prove`, {});
+      const operator = operatorOf(given, io);
+      const body = await operator.post(`${pathOf(given.id)}/prove`, {}, operator.patienceMs);
       printBody(body, statusSchema, statusLines, given, io);
       const parsed = statusSchema.safeParse(body);
       return parsed.success && parsed.data.state === "delivery_unknown" ? 1 : 0;

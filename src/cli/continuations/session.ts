@@ -43,7 +43,9 @@ export async function act(
   body: Readonly<Record<string, unknown>>,
   io: CliIo,
 ): Promise<0> {
-  const answer = await operatorOf(flags, io).post(`${pathOf(flags.id)}/${action}`, body);
+  const operator = operatorOf(flags, io);
+  const timeoutMs = action === "resolve" ? operator.patienceMs : undefined;
+  const answer = await operator.post(`${pathOf(flags.id)}/${action}`, body, timeoutMs);
   printBody(answer, statusSchema, statusLines, flags, io);
   return 0;
 }
