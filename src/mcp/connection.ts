@@ -75,7 +75,7 @@ export function createConnection(options: ConnectionOptions): Connection {
 
   /** A session over HTTP may end without a word; whoever meets that needs a new client. */
   const noticeSession = (error: unknown): boolean => {
-    const gone = opened?.stdio === undefined && isSessionGone(error);
+    const gone = opened?.hasSession() === true && isSessionGone(error);
     if (gone) lost = true;
     return gone;
   };
@@ -136,7 +136,13 @@ export function createConnection(options: ConnectionOptions): Connection {
         client.onclose = () => {
           lost = true;
         };
-        client.onerror = () => logger.debug("mcp transport error", { server });
+        client.onerror = (error) => {
+          logger.debug("mcp transport error", { server });
+          if (transport.isDrop?.(error) !== true) return;
+          // It would open a session that nobody initialized; what is under way gets no answer any more.
+          lost = true;
+          void transport.transport.close();
+        };
         client.setNotificationHandler(ToolListChangedNotificationSchema, () => {
           listing = undefined;
         });

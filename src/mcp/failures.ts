@@ -81,9 +81,23 @@ export async function callFailure(error: unknown, context: CallContext): Promise
   throw unknown("the connection failed during the call");
 }
 
-/** Whether a server over HTTP does not know our session any more: it was restarted, or let the session expire. */
+/**
+ * Whether a server over HTTP does not know our session any more: it was restarted, or let the session expire. The
+ * protocol says 404; servers after the SDK's example say 400. Neither took anything up.
+ */
 export function isSessionGone(error: unknown): boolean {
-  return describe(error).code === 404;
+  const { code } = describe(error);
+  return code === 404 || code === 400;
+}
+
+/** An answer with an HTTP status that refuses a request; of its body nothing is kept. */
+export class HttpStatusError extends Error {
+  override readonly name = "HttpStatusError";
+  readonly code: number;
+  constructor(code: number) {
+    super(`HTTP ${code}`);
+    this.code = code;
+  }
 }
 
 function describe(error: unknown): { code: string | number | undefined; name: string } {

@@ -1,7 +1,7 @@
 import { refreshLogin } from "./oauth-client.ts";
 import type { OAuthStore } from "./oauth-store.ts";
 
-type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
+export type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
 
 /**
  * Sends requests to a server with the access token of its login, when there is one, to the server's own origin only. A

@@ -5,7 +5,8 @@ import { isLoopbackUrl, type McpServerSpec, serverTransport } from "../core/mcp-
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import { boundedBody } from "./bounded-body.ts";
 import { type ClaimGrant, type ContextGrant, childEnvironment, requestHeaders } from "./claim-injection.ts";
-import { authorizedFetch } from "./oauth-fetch.ts";
+import { HttpStatusError } from "./failures.ts";
+import { authorizedFetch, type Fetch } from "./oauth-fetch.ts";
 import type { OAuthStore } from "./oauth-store.ts";
 import type { ProcessGuard } from "./process-guard.ts";
 import { environmentSecrets, type Redact, redactor } from "./stderr-lines.ts";
@@ -30,6 +31,10 @@ export interface Opened {
   readonly stdio?: StdioTransport;
   /** Tells an HTTP server that its session is over. */
   readonly farewell?: () => Promise<void>;
+  /** Whether requests belong to a session that the server may forget. */
+  readonly hasSession: () => boolean;
+  /** Whether an error of the transport means that its session is over, although it opens a new stream by itself. */
+  readonly isDrop?: (error: Error) => boolean;
 }
 
 /** The values of a grant that must not come back in a result or a log line. */
@@ -62,7 +67,7 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
         },
         codec,
       );
-      return { transport: stdio, stdio };
+      return { transport: stdio, stdio, hasSession: () => false };
     }
     case "http": {
       const { StreamableHTTPClientTransport } = await import(
@@ -72,18 +77,32 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
         requestInit: { headers: requestHeaders(target.headers, grant) },
         fetch: authorizedFetch(directFetch, target.url, options.oauth),
       });
-      return { transport, farewell: () => transport.terminateSession() };
+      return {
+        transport,
+        farewell: () => transport.terminateSession(),
+        hasSession: () => transport.sessionId !== undefined,
+      };
     }
     case "sse": {
       if (grant !== "unselected") throw new BugError("an SSE server holds no continuation authority");
-      const { SSEClientTransport } = await import("@modelcontextprotocol/sdk/client/sse.js");
+      const { SSEClientTransport, SseError } = await import("@modelcontextprotocol/sdk/client/sse.js");
       const transport = new SSEClientTransport(new URL(target.url), {
         requestInit: { headers: requestHeaders(target.headers, grant) },
-        fetch: authorizedFetch(directFetch, target.url, options.oauth),
+        fetch: refusingPosts(authorizedFetch(directFetch, target.url, options.oauth)),
       });
-      return { transport };
+      return { transport, hasSession: () => true, isDrop: (error) => error instanceof SseError };
     }
   }
+}
+
+/** The SDK's SSE transport would put the status of a refused message into words only, and the answer's body with it. */
+function refusingPosts(send: Fetch): Fetch {
+  return async (url, init) => {
+    const response = await send(url, init);
+    if (init?.method !== "POST" || response.status < 400) return response;
+    await response.body?.cancel();
+    throw new HttpStatusError(response.status);
+  };
 }
 
 /** A loopback server is reached directly: its claim token must not pass a proxy that the environment names. */

@@ -204,12 +204,15 @@ test("a message beyond the bound is not taken, a long stream of small ones is", 
   }
 });
 
-test("an SSE server that is not selected serves its tools, without claim values", async () => {
-  const seen: IncomingHttpHeaders[] = [];
+/** An SSE server; `refuse` may answer a message in another way. */
+async function sse(seen: IncomingHttpHeaders[], refuse: () => number | undefined = () => undefined) {
   let transport: SSEServerTransport | undefined;
   const http = createServer((request, response) => {
     seen.push(request.headers);
-    if (request.method === "GET") {
+    const status = request.method === "GET" ? undefined : refuse();
+    if (status !== undefined) {
+      response.writeHead(status).end(`secret ${capability.token}`);
+    } else if (request.method === "GET") {
       transport = new SSEServerTransport("/messages", response);
       void mcpServer().connect(transport);
     } else {
@@ -222,7 +225,24 @@ test("an SSE server that is not selected serves its tools, without claim values"
     http.close();
   });
   const { port } = http.address() as AddressInfo;
-  const session = await open(`http://127.0.0.1:${port}/sse`, "sse", false);
+  return `http://127.0.0.1:${port}/sse`;
+}
+
+test("an SSE server that refuses a call with 4xx gives an outcome, a 5xx an unknown one", async () => {
+  let status: number | undefined;
+  const session = await open(await sse([], () => status), "sse", false);
+  status = 403;
+  const outcome = await session.call("hello", {}, never);
+  expect(outcome).toEqual({ isError: true, text: "The server web refused the call with HTTP 403." });
+  status = 500;
+  const error = await session.call("hello", {}, never).catch((thrown: unknown) => thrown);
+  expect(error).toBeInstanceOf(McpError);
+  expect(String(error)).not.toContain("secret");
+});
+
+test("an SSE server that is not selected serves its tools, without claim values", async () => {
+  const seen: IncomingHttpHeaders[] = [];
+  const session = await open(await sse(seen), "sse", false);
   expect(session.warnings).toEqual([]);
   expect((await session.call("hello", {}, never)).text).toBe("hello");
   expect(seen.length).toBeGreaterThan(2);

@@ -67,29 +67,63 @@ describe("server-everything", () => {
     await withSession({ all: stdio("server-everything", ["stdio"]) }, everything);
   }, 20_000);
 
-  test.each([
+  /** Starts it on a port and waits until it listens; `stop` kills it. */
+  async function listening(mode: string, port: number) {
+    const server = Bun.spawn([process.execPath, entry("server-everything"), mode], {
+      env: { ...process.env, PORT: String(port) },
+      stdin: "ignore",
+      stdout: "ignore",
+      stderr: "ignore",
+    });
+    await until("the server to listen", async () => {
+      const probe = await fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
+      await probe?.body?.cancel();
+      return probe !== undefined;
+    });
+    return {
+      async stop() {
+        server.kill("SIGKILL");
+        await server.exited;
+      },
+    };
+  }
+
+  const REMOTE = [
     ["streamableHttp", "http", "/mcp"],
     ["sse", "sse", "/sse"],
-  ] as const)(
+  ] as const;
+
+  test.each(REMOTE)(
     "over %s",
     async (mode, type, path) => {
       const port = freePort();
-      const server = Bun.spawn([process.execPath, entry("server-everything"), mode], {
-        env: { ...process.env, PORT: String(port) },
-        stdin: "ignore",
-        stdout: "ignore",
-        stderr: "ignore",
-      });
+      const server = await listening(mode, port);
       try {
-        await until("the server to listen", async () => {
-          const probe = await fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
-          await probe?.body?.cancel();
-          return probe !== undefined;
-        });
         await withSession({ all: { type, url: `http://127.0.0.1:${port}${path}` } }, everything);
       } finally {
-        server.kill();
-        await server.exited;
+        await server.stop();
+      }
+    },
+    20_000,
+  );
+
+  test.each(REMOTE)(
+    "over %s that was killed and started again goes on within the run",
+    async (mode, type, path) => {
+      const port = freePort();
+      let server = await listening(mode, port);
+      const host = toolHost({ all: { type, url: `http://127.0.0.1:${port}${path}` } });
+      try {
+        const session = await host.open(sessionRequest());
+        const echo = () => session.call("echo", { message: "hi" }, never);
+        expect((await echo()).text).toBe("Echo: hi");
+        await server.stop();
+        server = await listening(mode, port);
+        expect(await echo()).toEqual({ isError: false, text: "Echo: hi" });
+        expect(await echo()).toEqual({ isError: false, text: "Echo: hi" });
+      } finally {
+        await host.close();
+        await server.stop();
       }
     },
     20_000,
