@@ -59,7 +59,8 @@ export function createFallbackModel({ candidates, backoff, clock, logger }: Fall
             return told(await model.call(asked), model, first, costUnknown);
           } catch (error) {
             if (!(error instanceof ModelError) || heard || request.signal.aborted) throw error;
-            logger.warn("a model call failed", { model: model.name, attempt, code: error.code });
+            const { code, message: reason } = error;
+            logger.warn("a model call failed", { model: model.name, attempt, code, reason });
             if (request.atMostOnce && !error.notRun) throw error;
             costUnknown ||= !error.notRun;
             last = error;

@@ -38,13 +38,14 @@ function line(...scripts: [string, number, ...Step[]][]) {
   };
   const [first, ...rest] = scripts.map(([name, attempts, ...steps]) => fake(name, attempts, steps));
   if (first === undefined) throw new Error("no candidates");
+  const logger = recordingLogger();
   const model = createFallbackModel({
     candidates: [first, ...rest],
     backoff: { backoffMs: 1_000, maxBackoffMs: 15_000 },
     clock: { now: clock.now, timer: runAtOnce(clock, waits) },
-    logger: recordingLogger(),
+    logger,
   });
-  return { model, asked, waits };
+  return { model, asked, waits, logger };
 }
 
 function runAtOnce(clock: FakeClock, waits: number[]): FakeClock["timer"] {
@@ -165,6 +166,17 @@ describe("fallbacks", () => {
     expect(asked).toEqual(["a:m", "a:m", "b:m", "c:m", "c:m"]);
     expect(result.answeredBy).toBe("c:m");
     expect(result.notices).toEqual(["Answered by c:m. a:m: the provider has a fault at present (HTTP 503)."]);
+  });
+
+  test("each failure is in the log with its reason, also when another model answers", async () => {
+    const { model, logger } = line(["a:m", 1, refused], ["b:m", 1, says("ok")]);
+    await model.call(request());
+    expect(logger.lines).toEqual([
+      {
+        message: "a model call failed",
+        fields: { model: "a:m", attempt: 1, code: "model_rejected", reason: refused.message },
+      },
+    ]);
   });
 
   test("a failed attempt that may have cost something leaves the usage incomplete", async () => {
