@@ -1,9 +1,11 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, spyOn, test } from "bun:test";
 import { chmodSync, mkdirSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { ExitCode } from "../../src/cli/io.ts";
 import { operatorToken } from "../../src/core/derive.ts";
 import { cliRun } from "../support/cli-run.ts";
 import { type ConfigFolder, configFolder, MINIMAL } from "../support/config-folder.ts";
+import { HEALTH } from "../support/http-service.ts";
 
 /** The commands against a stand-in for the loopback operator API. */
 
@@ -32,6 +34,8 @@ const STATUS = {
 let folder: ConfigFolder;
 let asked: Asked[] = [];
 let answer: { status: number; body: unknown } = { status: 200, body: {} };
+/** What is answered first, in this order. */
+let answers: (typeof answer)[] = [];
 let server: ReturnType<typeof Bun.serve>;
 let secretPath: string;
 
@@ -54,9 +58,8 @@ beforeAll(() => {
         token: request.headers.get("authorization"),
         body: text === "" ? undefined : JSON.parse(text),
       });
-      return typeof answer.body === "string"
-        ? new Response(answer.body, { status: answer.status })
-        : Response.json(answer.body, { status: answer.status });
+      const { body, status } = answers.shift() ?? answer;
+      return typeof body === "string" ? new Response(body, { status }) : Response.json(body, { status });
     },
   });
 });
@@ -65,6 +68,7 @@ afterAll(() => server.stop(true));
 beforeEach(() => {
   folder = configFolder();
   asked = [];
+  answers = [];
   writeConfig(server.port);
   const stateDir = join(folder.path, ".mono-agent/continuations");
   mkdirSync(stateDir, { recursive: true, mode: 0o700 });
@@ -87,7 +91,6 @@ describe("what is asked of the host", () => {
       "/v1/operator/continuations?limit=5&cursor=abc&state=claimed",
       undefined,
     ],
-    ["health", "GET", "/v1/operator/health", undefined],
     ["show id/../x", "GET", "/v1/operator/continuations/id%2F..%2Fx", undefined],
     ["retry id", "POST", "/v1/operator/continuations/id/retry", {}],
     ["retry id --allow-unknown", "POST", "/v1/operator/continuations/id/retry", { allowUnknown: true }],
@@ -309,11 +312,50 @@ test("a retry asks at a terminal, and does nothing unless the answer is yes", as
   expect(asked.length).toBe(3);
 });
 
-test("prove exits with 1 while the outcome is still unknown, owed when somebody is needed", async () => {
-  answer = { status: 200, body: STATUS };
-  expect((await run("prove x")).code).toBe(1);
-  answer = { status: 200, body: { ...STATUS, state: "delivered" } };
-  expect((await run("prove x")).code).toBe(0);
+test.each([
+  ["delivery_unknown", "delivery_unknown", 1],
+  ["delivery_unknown", "delivered", 0],
+  ["delivery_unknown", "delivery_retry", 0],
+  ["delivery_unknown", "dead_lettered", 1],
+  ["delivery_unknown", "expired", 1],
+  ["delivery_retry", "delivery_retry", 1],
+  ["ready_to_deliver", "ready_to_deliver", 1],
+  ["result_received", "delivered", 0],
+])("prove of %p that leads to %p exits with %p", async (before, after, code) => {
+  answers.push({ status: 200, body: { ...STATUS, state: before } });
+  answer = { status: 200, body: { ...STATUS, state: after } };
+  expect((await run("prove x")).code).toBe(code as ExitCode);
+  expect(asked.map(({ method, path }) => [method, path])).toEqual([
+    ["GET", "/v1/operator/continuations/x"],
+    ["POST", "/v1/operator/continuations/x/prove"],
+  ]);
+});
+
+test("health exits with 1 when it is unhealthy only", async () => {
+  for (const [status, code] of [
+    ["healthy", 0],
+    ["degraded", 0],
+    ["unhealthy", 1],
+  ] as const) {
+    answer = { status: 200, body: { ...HEALTH, status } };
+    expect((await run("health")).code).toBe(code);
+    expect((await run("health --json")).code).toBe(code);
+  }
+});
+
+test("arguments that no host takes, and those that this one refuses, are wrong usage", async () => {
+  for (const limit of ["abc", "0", "501", "1.5", "-1"]) {
+    for (const action of ["list", "owed"]) expect((await run(`${action} --limit ${limit}`)).code).toBe(2);
+  }
+  expect(asked).toEqual([]);
+  answer = { status: 400, body: { error: { code: "invalid_page_limit", message: "at most 100" } } };
+  expect(await run("owed --limit 200")).toMatchObject({
+    code: 2,
+    err: expect.stringContaining("at most 100 (invalid_page_limit)"),
+  });
+});
+
+test("owed exits with 1 when somebody is needed", async () => {
   const item = { ...STATUS, ageMs: 200_000_000, overdue: false, waitsFor: "a proof", needsPerson: true };
   answer = { status: 200, body: { owed: [item], total: 3, needPerson: 1 } };
   const owed = await run("owed");

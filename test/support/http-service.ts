@@ -99,7 +99,7 @@ export function createFakeService() {
   return { service, calls, next };
 }
 
-const HEALTH: ContinuationHealth = {
+export const HEALTH: ContinuationHealth = {
   status: "healthy",
   checkedAt: "2026-11-30T12:00:00.000Z",
   counts: Object.fromEntries(STATES.map((state) => [state, 0])) as ContinuationHealth["counts"],

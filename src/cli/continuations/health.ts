@@ -1,19 +1,21 @@
 import type { CommandDef } from "citty";
 import { healthSchema } from "../../core/wire.ts";
 import { CONFIG_ARGS, JSON_ARG, leaf } from "../command.ts";
-import type { CliIo } from "../io.ts";
+import type { CliIo, ExitCode } from "../io.ts";
 import { healthLines } from "./print.ts";
 import { operatorOf, printBody } from "./session.ts";
 
+/** Exit code 1 when it is unhealthy: then it needs a person. Degraded passes by itself, or by what `owed` names. */
 export function healthCommand(io: CliIo): CommandDef {
   return leaf(
     "health",
-    "Whether a continuation needs attention",
+    "Whether a continuation needs attention; exits 1 when unhealthy",
     { ...CONFIG_ARGS, ...JSON_ARG },
-    async (args) => {
+    async (args): Promise<ExitCode> => {
       const body = await operatorOf(args, io).get("/v1/operator/health");
       printBody(body, healthSchema, healthLines, args, io);
-      return 0;
+      const parsed = healthSchema.safeParse(body);
+      return parsed.success && parsed.data.status !== "unhealthy" ? 0 : 1;
     },
   );
 }

@@ -7,9 +7,7 @@ import { CONFIG_ARGS, JSON_ARG, leaf } from "../command.ts";
 import type { CliIo } from "../io.ts";
 import { programOf, typedFlags } from "../shell.ts";
 import { listTable } from "./print.ts";
-import { operatorOf, printBody } from "./session.ts";
-
-const LIMIT_MAX = 500;
+import { checkLimit, LIMIT_MAX, operatorOf, printBody } from "./session.ts";
 
 export const LIST_ARGS = {
   limit: {
@@ -26,9 +24,7 @@ export const LIST_ARGS = {
 export function listCommand(io: CliIo): CommandDef {
   return leaf("list", "List continuations, newest first", LIST_ARGS, async (args) => {
     const { limit, cursor, state } = args;
-    if (limit !== undefined && !(/^[1-9][0-9]*$/.test(limit) && Number(limit) <= LIMIT_MAX)) {
-      throw new CliError("usage", `--limit must be a whole number from 1 to ${LIMIT_MAX}`);
-    }
+    checkLimit(limit);
     if (cursor !== undefined && cursor.length > CURSOR_MAX_CHARS) {
       throw new CliError("usage", `--cursor has at most ${CURSOR_MAX_CHARS} characters`);
     }

@@ -130,5 +130,6 @@ function refusalOf(status: number, body: unknown, address: string, stateDir: str
   if (!parsed.success)
     return new CliError("operation_failed", `what answers at ${address} is not a mono-agent host`);
   const { code, message } = parsed.data.error;
-  return new CliError("operation_failed", `${message} (${code})`);
+  // What the host finds malformed came from the command line.
+  return new CliError(status === 400 ? "usage" : "operation_failed", `${message} (${code})`);
 }

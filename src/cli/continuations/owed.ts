@@ -3,7 +3,7 @@ import { type OwedAnswer, owedAnswerSchema } from "../../core/wire.ts";
 import { CONFIG_ARGS, JSON_ARG, leaf } from "../command.ts";
 import type { CliIo, ExitCode } from "../io.ts";
 import { ageText, plain } from "./print.ts";
-import { operatorOf, printBody } from "./session.ts";
+import { checkLimit, operatorOf, printBody } from "./session.ts";
 
 const OWED_ARGS = {
   limit: { type: "string", valueHint: "n", description: "At most so many, nearest deadline first" },
@@ -18,6 +18,7 @@ export function owedCommand(io: CliIo): CommandDef {
     "Every promise not yet kept: its age, deadline and what it waits for; exits 1 when one needs a person",
     OWED_ARGS,
     async (given): Promise<ExitCode> => {
+      checkLimit(given.limit);
       const body = await operatorOf(given, io).get("/v1/operator/owed", { limit: given.limit });
       printBody(body, owedAnswerSchema, owedLines, given, io);
       const parsed = owedAnswerSchema.safeParse(body);

@@ -5,19 +5,28 @@ import type { CliIo, ExitCode } from "../io.ts";
 import { statusLines } from "./print.ts";
 import { ID_ARG, operatorOf, pathOf, printBody } from "./session.ts";
 
-/** Exit code 1 when the outcome is still unknown: then it needs a person. */
+/**
+ * Exit code 1 when nothing was proved, or an absence ended as a dead letter: then it needs a person. One that is held
+ * after a restore is settled by a delivery only.
+ */
 export function proveCommand(io: CliIo): CommandDef {
   const args = { ...ID_ARG, ...CONFIG_ARGS, ...JSON_ARG };
   return leaf(
     "prove",
-    "Ask the channel now what became of an unknown delivery; never posts",
+    "Ask the channel now what became of a delivery that is unknown or held; never posts; exits 1 when that is not settled",
     args,
     async (given): Promise<ExitCode> => {
       const operator = operatorOf(given, io);
-      const body = await operator.post(`${pathOf(given.id)}/prove`, {}, operator.patienceMs);
+      const path = pathOf(given.id);
+      const before = statusSchema.safeParse(await operator.get(path));
+      const body = await operator.post(`${path}/prove`, {}, operator.patienceMs);
       printBody(body, statusSchema, statusLines, given, io);
-      const parsed = statusSchema.safeParse(body);
-      return parsed.success && parsed.data.state === "delivery_unknown" ? 1 : 0;
+      const after = statusSchema.safeParse(body);
+      if (!before.success || !after.success) return 1;
+      const { state } = after.data;
+      const deliverable = state === "delivery_retry" || state === "ready_to_deliver";
+      const absent = before.data.state === "delivery_unknown" && deliverable;
+      return state === "delivered" || absent ? 0 : 1;
     },
   );
 }

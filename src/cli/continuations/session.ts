@@ -13,6 +13,15 @@ export const ID_ARG = {
   id: { type: "positional", required: true, description: "Continuation id" },
 } as const;
 
+/** The largest page that any host may be set to. */
+export const LIMIT_MAX = 500;
+
+/** Throws for a `--limit` that no host takes. */
+export function checkLimit(limit: string | undefined): void {
+  if (limit === undefined || (/^[1-9][0-9]*$/.test(limit) && Number(limit) <= LIMIT_MAX)) return;
+  throw new CliError("usage", `--limit must be a whole number from 1 to ${LIMIT_MAX}`);
+}
+
 export function operatorOf(flags: ConfigFlags, io: CliIo): OperatorClient {
   const { config } = configOf(flags, io, { secretsOptional: true });
   return createOperatorClient(config, createFileSystem(), programOf(io));
