@@ -1,7 +1,7 @@
 import { ok, type Result, refuse } from "../core/errors.ts";
 import { CURSOR_MAX_CHARS } from "../core/limits.ts";
 import { type ContinuationRecord, type ContinuationState, dateText, stateSchema } from "../core/record.ts";
-import type { ContinuationStatus } from "../core/wire.ts";
+import { type ContinuationStatus, resolveBodySchema } from "../core/wire.ts";
 import type { OperatorActions } from "./api.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import type { Hold } from "./hold.ts";
@@ -140,7 +140,15 @@ export function createOperatorActions(
       return asStatus(await ledger.apply(continuationId, { kind: "cancel" }));
     },
 
-    async resolve(continuationId, { kind, deliveryId }) {
+    async resolve(continuationId, resolution) {
+      const parsed = resolveBodySchema.safeParse(resolution);
+      if (!parsed.success) {
+        return refuse(
+          "invalid_resolution",
+          parsed.error.issues[0]?.message ?? "The resolution can't be read.",
+        );
+      }
+      const { kind, deliveryId } = parsed.data;
       if (deliveryId !== undefined && kind !== "delivered") {
         return refuse("invalid_resolution", "deliveryId belongs to kind delivered only.");
       }

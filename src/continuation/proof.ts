@@ -1,3 +1,4 @@
+import { checkedProof } from "../core/delivery-outcome.ts";
 import { deliveryKey } from "../core/derive.ts";
 import { errorName, errorText, ok, type Result, refuse } from "../core/errors.ts";
 import { ABSENCE_GRACE_MS } from "../core/limits.ts";
@@ -47,7 +48,7 @@ export function createProver(
     const found = await bounded(clock, limits.deliveryTimeoutMs, stop, (signal) =>
       deps.delivery.find(destination, deliveryKey(record.continuationId), sinceOf(record), signal),
     );
-    if (found.kind === "value") return found.value;
+    if (found.kind === "value") return checkedProof(found.value);
     if (found.kind === "threw") {
       logger.warn("delivery look-up failed", {
         continuationId: record.continuationId,

@@ -1,3 +1,4 @@
+import { checkedHistory } from "../core/delivery-outcome.ts";
 import {
   claimIsAuthentic,
   deliveryBindingMac,
@@ -107,7 +108,7 @@ export async function recordHistory(
   );
   switch (outcome.kind) {
     case "value":
-      return outcome.value;
+      return checkedHistory(outcome.value);
     case "stopped":
       return "stopped";
     case "timed_out":

@@ -121,7 +121,7 @@ export function createSynthesisJob(deps: ContinuationDeps, ledger: Ledger, owner
         return;
       case "value": {
         // A lone surrogate has no UTF-8: history would hold another text than the one that is bound.
-        const text = outcome.value.toWellFormed().trim();
+        const text = typeof outcome.value === "string" ? outcome.value.toWellFormed().trim() : "";
         if (text === "" || text.length > SYNTHESIS_TEXT_MAX_CHARS) {
           await ledger.apply(id, {
             kind: "fail_synthesis",
