@@ -1,7 +1,7 @@
 import type { LoadedConfig } from "../config/load.ts";
 import type { Model } from "../core/ports/model.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
-import { createModel, type ModelFacts, type ModelProvider } from "../model/create.ts";
+import { createModel, type ModelFacts, type ModelOptions, type ModelProvider } from "../model/create.ts";
 
 /**
  * The configured model with its retries and fallbacks. Throws `ModelError` `model_unconfigured` when a provider or a
@@ -27,13 +27,17 @@ export function configuredModel(config: LoadedConfig, deps: { clock: Clock; logg
 export function singleModel(
   config: LoadedConfig,
   name: string,
-  deps: { clock: Clock; logger: Logger },
+  deps: Pick<ModelOptions, "clock" | "logger" | "fetch">,
 ): Model {
   const { model, effort, fallbacks } = config.runtime;
   const own = name === model ? effort : fallbacks.find((each) => each.model === name)?.effort;
   const basis = modelBasis(config);
   const id = name.slice(name.indexOf(":") + 1);
-  const providers = basis.providers.map((provider) => {
+  // A local server at its usual address has no entry; without one nothing could be said of its model.
+  const usual = (["ollama", "lmstudio"] as const)
+    .filter((type) => !basis.providers.some((each) => each.id === type || each.type === type))
+    .map((type): ModelProvider => ({ id: type, type }));
+  const providers = [...basis.providers, ...usual].map((provider) => {
     const facts = provider.models?.find((each) => each.id === id);
     return { ...provider, models: [{ ...facts, id, images: true }] };
   });

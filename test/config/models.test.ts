@@ -158,4 +158,38 @@ describe("the model that a configuration makes", () => {
     expect(server.requests).toHaveLength(1);
     await server.stop();
   });
+
+  test.each([
+    ["ollama", undefined],
+    ["lmstudio", undefined],
+    ["ollama", { id: "box", type: "ollama" }],
+    ["openai_compat", { id: "box", type: "openai_compat" }],
+  ])("a single model of %s gets an image, whatever its entry %j says of it", async (provider, entry) => {
+    const config = folder.load({
+      runtime: { model: "demo:a" },
+      providers: { local: entry === undefined ? [] : [{ ...entry, baseUrl: "http://127.0.0.1:9/v1" }] },
+    });
+    const data = new Uint8Array([1]);
+    const picture = request({
+      messages: [
+        {
+          role: "user",
+          content: "?",
+          attachments: [{ kind: "image", mediaType: "image/png", name: "a.png", data }],
+        },
+      ],
+    });
+    const sent: unknown[] = [];
+    const model = singleModel(config, `${provider}:seer`, {
+      ...deps(),
+      fetch: (input, init) => {
+        sent.push(String(input), String(init?.body));
+        const headers = { "content-type": "text/event-stream" };
+        return Promise.resolve(new Response(WIRE.compatible.text(["red"]).join(""), { headers }));
+      },
+    });
+    expect((await model.call(picture)).text).toBe("red");
+    expect(sent[0]).toMatch(entry === undefined ? /:(11434|1234)\/v1\// : /:9\/v1\//);
+    expect(sent[1]).toContain("image_url");
+  });
 });
