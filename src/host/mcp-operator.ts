@@ -3,6 +3,7 @@ import { McpError } from "../core/errors.ts";
 import type { JsonValue } from "../core/json.ts";
 import { isEnabled, type McpServerSpec, type ServerTransport, serverTransport } from "../core/mcp-servers.ts";
 import type { ToolOutcome } from "../core/ports/tools.ts";
+import { publicEnvironment } from "../mcp/claim-injection.ts";
 import { type Connection, createConnection } from "../mcp/connection.ts";
 import type { Listing } from "../mcp/listing.ts";
 import { logIn } from "../mcp/oauth-login.ts";
@@ -137,15 +138,16 @@ async function withServer<T>(
   const spec = specOf(config, server);
   const options = mcpOptions(config, deps);
   const { tools } = config;
+  const selected = tools.continuationServers.includes(server);
   const connection = createConnection({
     server,
     spec,
     // There is no run that could give authority or context: a selected server sees the names empty.
-    grant: tools.continuationServers.includes(server) ? "empty" : "unselected",
+    grant: selected ? "empty" : "unselected",
     context: tools.mcpRequestContextServers.includes(server)
       ? { conversationId: "", runId: "", outputDir: "" }
       : "unselected",
-    baseEnv: deps.env,
+    baseEnv: selected ? options.baseEnv : publicEnvironment(options.baseEnv, options.withheldEnv),
     cwd: options.cwd,
     timeouts: options.requestTimeouts,
     clock: deps.clock,

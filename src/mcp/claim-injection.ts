@@ -41,6 +41,14 @@ function withoutReserved(values: Readonly<Record<string, string | undefined>>): 
   return kept;
 }
 
+/** What servers without authority inherit: tokens of detached services (`withheld`) are authority too. */
+export function publicEnvironment(
+  base: Readonly<Record<string, string | undefined>>,
+  withheld: readonly string[],
+): Record<string, string | undefined> {
+  return Object.fromEntries(Object.entries(base).filter(([name]) => !withheld.includes(name)));
+}
+
 /** The environment of a stdio child: the host's, the configured variables, the run's context, then the four values. */
 export function childEnvironment(
   base: Readonly<Record<string, string | undefined>>,

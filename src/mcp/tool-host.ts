@@ -15,7 +15,7 @@ import type {
   ToolSessionRequest,
 } from "../core/ports/tools.ts";
 import { buildCatalogue } from "./catalogue.ts";
-import type { ContextGrant } from "./claim-injection.ts";
+import { type ContextGrant, publicEnvironment } from "./claim-injection.ts";
 import { createClientPool, type Loan } from "./client-pool.ts";
 import { createConnection, type RequestTimeouts } from "./connection.ts";
 import type { OAuthStore } from "./oauth-store.ts";
@@ -62,8 +62,7 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
   let { servers } = options;
   const selected = new Set(options.continuationServers);
   const withContext = new Set(options.requestContextServers);
-  const withheld = new Set(options.withheldEnv);
-  const publicEnv = Object.fromEntries(Object.entries(baseEnv).filter(([name]) => !withheld.has(name)));
+  const publicEnv = publicEnvironment(baseEnv, options.withheldEnv);
   const stores = new Map<string, OAuthStore>();
   const live = new Set<() => Promise<void>>();
   let closed = false;
