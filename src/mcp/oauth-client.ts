@@ -1,6 +1,10 @@
 import type { OAuthClientProvider } from "@modelcontextprotocol/sdk/client/auth.js";
 import { equalTokens } from "../core/digest.ts";
+import { McpError } from "../core/errors.ts";
+import { SECOND_MS } from "../core/limits.ts";
+import type { Clock } from "../core/ports/platform.ts";
 import type { Login, OAuthStore } from "./oauth-store.ts";
+import { unlessAborted } from "./unless-aborted.ts";
 
 /**
  * Owns: what the SDK's OAuth client is told about us, and what it may change of a login.
@@ -8,6 +12,8 @@ import type { Login, OAuthStore } from "./oauth-store.ts";
 
 type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
 
+/** A refresh, from the discovery to the tokens; every request of the server waits for it. Ours. */
+export const REFRESH_TIMEOUT_MS = 30 * SECOND_MS;
 const CLIENT_NAME = "mono-agent";
 
 /** What a registration of this client says; a public client, so that it keeps no secret of its own. */
@@ -24,13 +30,15 @@ export function clientMetadata(redirectUrl: string, scope?: string) {
 
 /**
  * Trades the refresh token of a login for new tokens, once for all that wait. Resolves with whether there are other
- * tokens than `used` now; nobody is asked for anything. Rejects when the authorization server can't be reached.
+ * tokens than `used` now; nobody is asked for anything. Rejects when the authorization server can't be reached, or
+ * does not answer within 30 seconds.
  */
 export async function refreshLogin(
   store: OAuthStore,
   used: string,
   challenge: Response,
   fetchFn: Fetch,
+  clock: Clock,
 ): Promise<boolean> {
   const current = () => store.read()?.tokens?.access_token;
   await store.once(async () => {
@@ -40,11 +48,23 @@ export async function refreshLogin(
     if (login.tokens.refresh_token === undefined) return;
     const { auth, extractWWWAuthenticateParams } = await import("@modelcontextprotocol/sdk/client/auth.js");
     const { resourceMetadataUrl } = extractWWWAuthenticateParams(challenge);
-    await auth(refreshing(store, login), {
+    const late = new AbortController();
+    const cancel = clock.timer(REFRESH_TIMEOUT_MS, () => late.abort());
+    const refresh = auth(refreshing(store, login), {
       serverUrl: store.serverUrl,
-      fetchFn,
+      // Nothing comes of an answer after the limit.
+      fetchFn: (url, init) => fetchFn(url, { ...init, signal: late.signal }),
       ...(resourceMetadataUrl === undefined ? {} : { resourceMetadataUrl }),
     });
+    try {
+      await unlessAborted(
+        refresh,
+        late.signal,
+        () => new McpError("mcp_failed", "the refresh took too long"),
+      );
+    } finally {
+      cancel();
+    }
   });
   const now = current();
   return now !== undefined && now !== used;

@@ -1,3 +1,4 @@
+import type { Clock } from "../core/ports/platform.ts";
 import { refreshLogin } from "./oauth-client.ts";
 import type { OAuthStore } from "./oauth-store.ts";
 
@@ -8,7 +9,12 @@ export type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>
  * 401 means that the request was not taken up: the token is refreshed and the request sent once more. An
  * `Authorization` header of the configuration is left alone.
  */
-export function authorizedFetch(plain: Fetch, serverUrl: string, store: OAuthStore | undefined): Fetch {
+export function authorizedFetch(
+  plain: Fetch,
+  serverUrl: string,
+  store: OAuthStore | undefined,
+  clock: Clock,
+): Fetch {
   if (store === undefined) return plain;
   const { origin } = new URL(serverUrl);
   return async (url, init = {}) => {
@@ -24,7 +30,7 @@ export function authorizedFetch(plain: Fetch, serverUrl: string, store: OAuthSto
     const response = await send(token);
     if (response.status !== 401) return response;
     // A refresh that fails leaves the answer as it is: the server wants a login.
-    const refreshed = await refreshLogin(store, token, response, plain).catch(() => false);
+    const refreshed = await refreshLogin(store, token, response, plain, clock).catch(() => false);
     const fresh = refreshed ? store.read()?.tokens?.access_token : undefined;
     if (fresh === undefined) return response;
     await response.body?.cancel();

@@ -229,7 +229,6 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
     open,
     rotate(next) {
       servers = next;
-      stores.clear();
       pool.rotate();
     },
     async close() {

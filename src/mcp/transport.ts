@@ -75,7 +75,7 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
       );
       const transport = new StreamableHTTPClientTransport(new URL(target.url), {
         requestInit: { headers: requestHeaders(target.headers, grant) },
-        fetch: authorizedFetch(directFetch, target.url, options.oauth),
+        fetch: authorizedFetch(directFetch, target.url, options.oauth, clock),
       });
       return {
         transport,
@@ -88,7 +88,7 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
       const { SSEClientTransport, SseError } = await import("@modelcontextprotocol/sdk/client/sse.js");
       const transport = new SSEClientTransport(new URL(target.url), {
         requestInit: { headers: requestHeaders(target.headers, grant) },
-        fetch: refusingPosts(authorizedFetch(directFetch, target.url, options.oauth)),
+        fetch: refusingPosts(authorizedFetch(directFetch, target.url, options.oauth, clock)),
       });
       return { transport, hasSession: () => true, isDrop: (error) => error instanceof SseError };
     }

@@ -4,11 +4,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { McpError } from "../../src/core/errors.ts";
 import type { McpServerSpec } from "../../src/core/mcp-servers.ts";
+import { REFRESH_TIMEOUT_MS } from "../../src/mcp/oauth-client.ts";
+import { authorizedFetch } from "../../src/mcp/oauth-fetch.ts";
 import { logIn } from "../../src/mcp/oauth-login.ts";
 import { createOAuthStore, LOGIN_FOLDER, type OAuthStore } from "../../src/mcp/oauth-store.ts";
 import { createClock } from "../../src/platform/clock.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
 import { createIds } from "../../src/platform/ids.ts";
+import { until } from "../support/binary.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { never, sessionRequest, toolHost } from "../support/mcp-host.ts";
 import { type OAuthServer, startOAuthServer } from "../support/mcp-oauth-server.ts";
@@ -144,6 +147,49 @@ describe("a server that wants a login", () => {
     expect(text).toContain(remote.issued.at(-1) ?? "?");
     expect((await (await open()).call("hello", {}, never)).isError).toBe(false);
     expect(remote.grants.length).toBe(2);
+  });
+
+  test("is asked for new tokens once also when its clients are replaced meanwhile", async () => {
+    await login();
+    const host = toolHost({ remote: { url: remote.url } }, { oauthStore: storeFor });
+    cleanups.push(() => host.close());
+    const before = await host.open(sessionRequest());
+    remote.expireAccess();
+    const release = remote.holdTokens();
+    const call = before.call("hello", {}, never);
+    await until("the refresh", async () => remote.grants.includes("refresh_token"));
+    const refused = remote.unauthorized();
+    host.rotate({ remote: { url: remote.url } });
+    const after = host.open(sessionRequest());
+    await until("the new client", async () => remote.unauthorized() > refused);
+    release();
+    expect((await call).text).toBe("hello, person");
+    expect((await (await after).call("hello", {}, never)).text).toBe("hello, person");
+    expect(remote.grants).toEqual(["authorization_code", "refresh_token"]);
+  });
+
+  test("whose authorization server is silent is refused after 30 seconds, and asked again the next time", async () => {
+    await login();
+    const clock = createFakeClock();
+    let asked = Promise.withResolvers<void>();
+    const send = authorizedFetch(
+      (url) => {
+        if (String(url) === remote.url) return Promise.resolve(new Response("no", { status: 401 }));
+        asked.resolve();
+        return new Promise(() => {});
+      },
+      remote.url,
+      storeFor("remote", remote.url),
+      clock,
+    );
+    for (let round = 0; round < 2; round += 1) {
+      const answer = send(remote.url);
+      await asked.promise;
+      asked = Promise.withResolvers();
+      clock.advance(REFRESH_TIMEOUT_MS);
+      expect((await answer).status).toBe(401);
+      expect(clock.pending()).toBe(0);
+    }
   });
 
   test("uses at once the tokens of a login by another process", async () => {

@@ -16,6 +16,10 @@ export interface OAuthServer {
   /** Ends the lives of all access tokens given so far. */
   expireAccess(): void;
   revokeRefresh(): void;
+  /** How many requests it answered with 401. */
+  unauthorized(): number;
+  /** Token requests wait until the function that comes back is called. */
+  holdTokens(): () => void;
   /** What the person does at the page: gives the address that the browser is sent back to. */
   consent(page: string, answer?: "allow" | "deny"): string;
   stop(): Promise<void>;
@@ -30,6 +34,8 @@ export function startOAuthServer(): OAuthServer {
   let access = new Set<string>();
   let refresh = new Set<string>();
   let serial = 0;
+  let unauthorized = 0;
+  let held: Promise<void> | undefined;
   let base = "";
 
   const give = () => {
@@ -51,6 +57,7 @@ export function startOAuthServer(): OAuthServer {
     const form = new URLSearchParams(await request.text());
     const grant = form.get("grant_type") ?? "";
     grants.push(grant);
+    await held;
     if (!clients.has(form.get("client_id") ?? "")) return refuse("invalid_client");
     if (grant === "refresh_token") {
       // Rotation: a refresh token is good once.
@@ -66,6 +73,7 @@ export function startOAuthServer(): OAuthServer {
   const mcp = async (request: Request) => {
     const bearer = request.headers.get("authorization")?.slice("Bearer ".length) ?? "";
     if (!access.has(bearer)) {
+      unauthorized += 1;
       const header = `Bearer resource_metadata="${base}/.well-known/oauth-protected-resource/mcp", scope="tools"`;
       return new Response("unauthorized", { status: 401, headers: { "www-authenticate": header } });
     }
@@ -128,6 +136,12 @@ export function startOAuthServer(): OAuthServer {
     },
     revokeRefresh() {
       refresh = new Set();
+    },
+    unauthorized: () => unauthorized,
+    holdTokens() {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      held = promise;
+      return resolve;
     },
     consent(page, answer = "allow") {
       const { searchParams, pathname } = new URL(page);
