@@ -1,3 +1,4 @@
+import { diskRemedy } from "../core/disk-remedy.ts";
 import { errorText, StoreError } from "../core/errors.ts";
 import { KIB, MIB, TRANSACTION_MAX_BYTES } from "../core/limits.ts";
 import { type Clock, FileFault, type FileSystem, type Ids } from "../core/ports/platform.ts";
@@ -81,9 +82,11 @@ export function createJournal(deps: JournalDeps): Journal {
     if (failure === undefined) {
       const code = cause instanceof FileFault ? cause.errno : "EUNKNOWN";
       const fault = { code, since: new Date(deps.clock.now()).toISOString() };
+      const remedy = diskRemedy(code);
+      const first = remedy === undefined ? "" : `${remedy} first; `;
       const error = new StoreError(
         "store_write_failed",
-        `a write of the continuation store failed (${errorText(cause)}); it needs a restart, and nothing acknowledged is lost`,
+        `a write of the continuation store failed (${errorText(cause)}); ${first}it needs a restart, and nothing acknowledged is lost`,
         { cause },
       );
       failure = { fault, error };

@@ -1,4 +1,5 @@
 import { dirname } from "node:path";
+import { diskRemedy } from "../core/disk-remedy.ts";
 import { StoreError } from "../core/errors.ts";
 import type { RetentionLimits } from "../core/limits.ts";
 import {
@@ -147,16 +148,15 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
   } catch (error) {
     if (opened === undefined) lock?.release();
     else await opened.abandon();
-    if (error instanceof FileFault) {
-      throw new StoreError(
-        "store_write_failed",
-        `the state directory could not be opened: ${error.message}`,
-        {
-          cause: error,
-        },
-      );
-    }
-    throw error;
+    const failedWrite = error instanceof StoreError && error.code === "store_write_failed";
+    const fault = failedWrite ? error.cause : error;
+    if (!(fault instanceof FileFault)) throw error;
+    const remedy = diskRemedy(fault.errno) ?? "see to that";
+    throw new StoreError(
+      "store_write_failed",
+      `the state directory could not be opened: ${fault.message}; ${remedy} and start again; nothing in it is lost`,
+      { cause: fault },
+    );
   }
 }
 

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "bun:test";
+import { diskRemedy } from "../../src/core/disk-remedy.ts";
 import { fileJson } from "../../src/core/json.ts";
 import { retentionSchema } from "../../src/core/limits.ts";
 import { recordFileName } from "../../src/core/record.ts";
@@ -131,6 +132,8 @@ describe("an opening that fails at any of its operations", () => {
           else {
             expect([label, error?.code]).toEqual([label, "store_write_failed"]);
             expect(error?.message).toContain(errno);
+            expect(error?.message).toContain(`${diskRemedy(errno)} and start again; nothing in it is lost`);
+            expect(error?.message).not.toContain("needs a restart");
             expect(error?.message).toContain(label === "state.parent.sync" ? " /:" : STATE_DIR);
             // Nothing is written behind a failure.
             expect([label, fs.counts.operations]).toEqual([label, number]);

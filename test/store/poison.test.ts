@@ -1,4 +1,5 @@
 import { describe, expect, test } from "bun:test";
+import { diskRemedy } from "../../src/core/disk-remedy.ts";
 import { StoreError } from "../../src/core/errors.ts";
 import { fileJson } from "../../src/core/json.ts";
 import { retentionSchema } from "../../src/core/limits.ts";
@@ -156,7 +157,7 @@ async function check(fs: MemoryFileSystem, opened: Opened, outcome: Outcome): Pr
     expect(new Set(journal).size).toBeLessThanOrEqual(1);
     for (const error of journal as StoreError[]) {
       expect(error.message).toContain(fault.code);
-      expect(error.message).toContain("needs a restart, and nothing acknowledged is lost");
+      expect(error.message).toContain(`; ${diskRemedy(fault.code)} first; it needs a restart, and nothing`);
     }
     for (const act of [
       () => store.commit({ puts: [claim("late")] }),

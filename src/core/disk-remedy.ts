@@ -1,0 +1,16 @@
+/** What a person can do about a write that the system refused, by the system's name of the error. */
+const REMEDIES: Partial<Record<string, string>> = {
+  ENOSPC: "free space on its disk",
+  EDQUOT: "free space within the quota of its user",
+  EROFS: "make its filesystem writable",
+  EMFILE: "raise the limit of open files",
+  ENFILE: "raise the system's limit of open files",
+  EACCES: "give this user the right to write there",
+  EPERM: "give this user the right to write there",
+  EIO: "check its disk",
+};
+
+/** The way out as words that stand after "to go on,"; undefined for an error that says nothing about it. */
+export function diskRemedy(errno: string): string | undefined {
+  return Object.hasOwn(REMEDIES, errno) ? REMEDIES[errno] : undefined;
+}
