@@ -12,6 +12,7 @@ import { fileJson } from "../core/json.ts";
 import { MIB } from "../core/limits.ts";
 import { type Clock, FileFault, type FileStep, type FileSystem, type Ids } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
+import { STORE_ENTRIES } from "../core/store-files.ts";
 import type { BackupReport } from "../core/wire.ts";
 import { checkContinuationStore } from "../store/check.ts";
 import { stateFiles } from "../store/copy.ts";
@@ -254,22 +255,32 @@ async function measure(
 
 /** Digests, the store's own check, and SQLite's. Damage of one snapshot was there before and is no reason to fail. */
 async function verifyStaged(fs: FileSystem, staging: string, signal: AbortSignal | undefined): Promise<void> {
-  await verifyBackup(openBackup(fs, staging), () => requireTime(signal));
-  requireSound(fs, { hostDir: join(staging, HOST_PART), stateDir: join(staging, STATE_PART) });
+  const reader = openBackup(fs, staging);
+  await verifyBackup(reader, () => requireTime(signal));
+  const places = { hostDir: join(staging, HOST_PART), stateDir: join(staging, STATE_PART) };
+  requireSound(fs, places, reader.manifest);
 }
 
-/** Throws `backup_invalid` when the state in these folders would not open. */
+/** Throws `backup_invalid` when the state in these folders would not open, or is not that of the manifest. */
 export function requireSound(
   fs: FileSystem,
   { hostDir, stateDir }: { hostDir: string; stateDir: string },
+  manifest: BackupManifest,
 ): void {
-  const finding = checkContinuationStore({ fs, stateDir }).findings.find(
-    (found) => found.affects === undefined,
-  );
+  const check = checkContinuationStore({ fs, stateDir });
+  const finding = check.findings.find((found) => found.affects === undefined);
   if (finding !== undefined) {
     throw new BackupError(
       "backup_invalid",
       `the copy of the continuation state is not sound: ${finding.problem}`,
+    );
+  }
+  // What a pending transaction adds and takes away is not counted in the manifest.
+  const pending = manifest.files.some(({ path }) => path === `${STATE_PART}/${STORE_ENTRIES.transaction}`);
+  if (!pending && check.records !== manifest.records) {
+    throw new BackupError(
+      "backup_invalid",
+      `the copy of the continuation state has ${check.records} records, and ${manifest.records} were backed up`,
     );
   }
   const turns = checkTurns({ path: join(hostDir, HOST_DATABASE), fs });

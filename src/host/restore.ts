@@ -1,4 +1,4 @@
-import { dirname, join } from "node:path";
+import { basename, dirname, join, sep } from "node:path";
 import { type BackupFile, HOST_PART, type Restored, STATE_PART } from "../core/backup.ts";
 import { sha256Hex, sha256Stream } from "../core/digest.ts";
 import { AppError, BackupError, StoreError } from "../core/errors.ts";
@@ -21,15 +21,16 @@ import type { StatePlaces } from "./backup-offline.ts";
 import { type BackupReader, openBackup, requireSame, verifyBackup } from "./backup-reader.ts";
 import { removeTree } from "./remove-tree.ts";
 import { restoredSteps } from "./restored.ts";
-import { HOST_LOCK } from "./state-entries.ts";
+import { HOST_LOCK, RESTORED_FILE } from "./state-entries.ts";
 
 /**
  * Owns: putting a backup in place as the state of a host, held (restored.ts).
  * Does not own: what the hold means when that host starts (continuation/hold.ts).
  *
  * I1. Every digest is checked before anything is written, and again with what is written.
- * I2. Only empty or missing folders are filled; what fails half way is taken away again, and what a crash leaves does
- *     not start: the mark says `complete: false`, and the secret, without which no store opens, comes last.
+ * I2. Only empty or missing folders are filled, which is so decided under their locks; what fails half way is taken
+ *     away again, but only out of folders whose lock we took. What a crash leaves at any moment does not start: the
+ *     mark says `complete: false`, and the secret, without which no store opens, is the last to come and first to go.
  */
 
 export interface RestoreReport {
@@ -48,8 +49,11 @@ const LABEL = "restore";
  * Restores the backup at the absolute path `source`. Rejects with a `BackupError`: `backup_invalid` for the backup,
  * `restore_refused` for the target, naming the way out.
  */
-export async function restoreBackup(source: string, places: Required<StatePlaces>): Promise<RestoreReport> {
-  const fs = createFileSystem();
+export async function restoreBackup(
+  source: string,
+  places: Required<StatePlaces>,
+  fs: FileSystem = createFileSystem(),
+): Promise<RestoreReport> {
   const clock = createClock();
   const { hostDir, stateDir } = places;
   if (stateDir === undefined)
@@ -82,7 +86,11 @@ function requireEmpty(fs: FileSystem, clock: Clock, folder: string, lockPath: st
       `a host runs on ${folder}: stop it, and restore into another folder`,
     );
   }
-  throw new BackupError(
+  throw notEmpty(folder);
+}
+
+function notEmpty(folder: string): BackupError {
+  return new BackupError(
     "restore_refused",
     `${folder} is not empty; a restore replaces nothing. Move it away, or restore into another folder with --into`,
   );
@@ -114,8 +122,22 @@ async function fill(
     ]);
     made.push(path);
   };
-  const locks: OwnershipLock[] = [];
-  const lock = ownershipLock(fs, clock, process.pid);
+  const owned: Owned[] = [];
+  /** Takes the folder, made if missing, and only then looks whether it still is empty. */
+  const own = (path: string, lockName: string): void => {
+    folder(path);
+    const lockPath = join(path, lockName);
+    const lock = ownershipLock(fs, clock, process.pid)(lockPath);
+    try {
+      const foreign = (fs.list(path, LABEL) ?? []).filter((name) => !isOurs(join(path, name), made));
+      if (foreign.length > 0) throw notEmpty(path);
+    } catch (error) {
+      lock.release();
+      throw error;
+    }
+    owned.push({ folder: path, lockPath, lock });
+    fs.runSync([{ op: "chmod", path, mode: FOLDER_MODE, label: LABEL }]);
+  };
   const mark: Restored = {
     schemaVersion: 1,
     complete: false,
@@ -125,13 +147,9 @@ async function fill(
     held: [],
   };
   try {
-    folder(hostDir);
-    fs.runSync([{ op: "chmod", path: hostDir, mode: FOLDER_MODE, label: LABEL }]);
-    locks.push(lock(join(hostDir, HOST_LOCK)));
+    own(hostDir, HOST_LOCK);
     fs.runSync(restoredSteps(hostDir, mark));
-    folder(stateDir);
-    fs.runSync([{ op: "chmod", path: stateDir, mode: FOLDER_MODE, label: LABEL }]);
-    locks.push(lock(join(stateDir, STORE_ENTRIES.owner)));
+    own(stateDir, STORE_ENTRIES.owner);
 
     const written = new Map<string, string[]>();
     let finish: (() => void) | undefined;
@@ -156,19 +174,34 @@ async function fill(
       ...(finish === undefined ? [] : [{ op: "sync", path: stateSecret(stateDir), label: LABEL } as const]),
       { op: "syncDir", path: stateDir, label: LABEL },
     ]);
-    requireSound(fs, { hostDir, stateDir });
+    requireSound(fs, { hostDir, stateDir }, manifest);
     const held = unsettledIds(fs, stateDir, mark.restoredAt);
     fs.runSync(restoredSteps(hostDir, { ...mark, complete: true, held }));
     const { files, records, createdAt } = manifest;
     return { hostDir, stateDir, backupCreatedAt: createdAt, files: files.length, records, held: held.length };
   } catch (error) {
-    // Both were empty or missing before.
-    for (const held of locks.splice(0)) held.release();
-    await empty(fs, [stateDir, hostDir], made);
+    await takeAway(fs, { hostDir, stateDir }, owned, made);
     throw error;
   } finally {
-    for (const held of locks.reverse()) held.release();
+    for (const { lock } of owned.reverse()) lock.release();
   }
+}
+
+/** A folder whose lock we hold, and that was empty when we took it. */
+interface Owned {
+  readonly folder: string;
+  readonly lockPath: string;
+  readonly lock: OwnershipLock;
+}
+
+const LOCKS: readonly string[] = [HOST_LOCK, STORE_ENTRIES.owner].flatMap((name) => [
+  name,
+  `${name}-journal`,
+]);
+
+function isOurs(path: string, made: readonly string[]): boolean {
+  const name = basename(path);
+  return LOCKS.includes(name) || name === RESTORED_FILE || made.includes(path);
 }
 
 const stateSecret = (stateDir: string) => join(stateDir, STORE_ENTRIES.secret);
@@ -202,9 +235,49 @@ function syncSteps(written: ReadonlyMap<string, readonly string[]>, later: strin
   ]);
 }
 
-async function empty(fs: FileSystem, folders: readonly string[], made: readonly string[]): Promise<void> {
-  for (const folder of folders) {
-    for (const name of fs.list(folder, LABEL) ?? []) await removeTree(fs, join(folder, name), LABEL);
+/**
+ * Empties the folders that we own, and removes those that we made unless somebody put something there meanwhile.
+ * The mark goes when nothing is left that could start, and the locks are let go of after that.
+ */
+async function takeAway(
+  fs: FileSystem,
+  { hostDir, stateDir }: { hostDir: string; stateDir: string },
+  owned: readonly Owned[],
+  made: readonly string[],
+): Promise<void> {
+  const ownsState = owned.some(({ folder }) => folder === stateDir);
+  if (ownsState) {
+    await fs.run([
+      { op: "unlink", path: stateSecret(stateDir), missingOk: true, label: LABEL },
+      { op: "syncDir", path: stateDir, label: LABEL },
+    ]);
   }
-  for (const folder of [...made].reverse()) await removeTree(fs, folder, LABEL);
+  for (const { folder } of [...owned].reverse()) {
+    for (const name of fs.list(folder, LABEL) ?? []) {
+      const path = join(folder, name);
+      // The other folder, when it is inside of this one, is emptied by itself, and only if it is ours.
+      const holdsOther = [hostDir, stateDir].some((other) => other === path || other.startsWith(path + sep));
+      if (LOCKS.includes(name) || name === RESTORED_FILE || holdsOther) continue;
+      await removeTree(fs, path, LABEL);
+    }
+    await fs.run([{ op: "syncDir", path: folder, label: LABEL }]);
+  }
+  if (owned.some(({ folder }) => folder === hostDir)) await fs.run(restoredSteps(hostDir, undefined));
+  for (const { lockPath, lock } of [...owned].reverse()) {
+    const unlink: FileStep = { op: "unlink", path: lockPath, missingOk: true, label: LABEL };
+    try {
+      // While it is held, or the file of the next owner could be the one that goes.
+      fs.runSync([unlink]);
+      lock.release();
+    } catch (error) {
+      if (!(error instanceof FileFault)) throw error;
+      // Windows removes no open file.
+      lock.release();
+      fs.runSync([unlink]);
+    }
+  }
+  for (const path of [...made].reverse()) {
+    if (fs.lstat(path, LABEL) === undefined) continue;
+    if ((fs.list(path, LABEL) ?? []).length === 0) fs.runSync([{ op: "rmdir", path, label: LABEL }]);
+  }
 }
