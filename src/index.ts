@@ -4,7 +4,14 @@ export { AppError, ConfigError, ContinuationError, type ErrorCode } from "./core
 export type { Channel, TurnEngine, TurnInput } from "./core/ports/channel.ts";
 export type { Clock, FileSystem, Ids, Logger } from "./core/ports/platform.ts";
 export type { ContinuationMode, ContinuationState, Receipt } from "./core/record.ts";
-export type { ContinuationDetail, ContinuationHealth, ContinuationStatus, Resolution } from "./core/wire.ts";
+export type {
+  ContinuationDetail,
+  ContinuationHealth,
+  ContinuationStatus,
+  OwedAnswer,
+  Resolution,
+  WatchEvent,
+} from "./core/wire.ts";
 export {
   createLogger,
   type LoadedConfig,
@@ -15,4 +22,5 @@ export {
   runMcpGuard,
   type StartOptions,
   startMonoAgent,
+  type Verification,
 } from "./host/index.ts";

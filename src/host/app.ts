@@ -1,7 +1,17 @@
 import type { ContinuationService } from "../continuation/api.ts";
 import { ContinuationError, type Result } from "../core/errors.ts";
 import type { McpServerSpec } from "../core/mcp-servers.ts";
-import type { BackupReport, ContinuationHealth, ContinuationStatus, Resolution } from "../core/wire.ts";
+import type { ContinuationState } from "../core/record.ts";
+import type {
+  BackupReport,
+  ContinuationDetail,
+  ContinuationHealth,
+  ContinuationStatus,
+  OwedAnswer,
+  Resolution,
+  WatchEvent,
+} from "../core/wire.ts";
+import type { Verification } from "./verify.ts";
 
 /** A running host, for the command line and for programs that embed it. */
 export interface MonoAgentApp {
@@ -9,8 +19,17 @@ export interface MonoAgentApp {
   readonly addresses: { readonly continuations?: string; readonly terminal?: string };
   /** Undefined when the continuation service is off. */
   continuationHealth(): ContinuationHealth | undefined;
-  /** Every continuation, newest first; empty when the service is off. */
-  listContinuations(): ContinuationStatus[];
+  /** Every continuation, or every one in this state, newest first; empty when the service is off. */
+  listContinuations(filter?: { readonly state?: ContinuationState }): ContinuationStatus[];
+  /** State, timeline and what it waits for; undefined for an unknown id. */
+  showContinuation(continuationId: string): ContinuationDetail | undefined;
+  /**
+   * Every promise not yet kept, nearest deadline first, at most `limit` (1 to `operatorPageSize`, its default);
+   * `total` counts all. Throws `invalid_page_limit`.
+   */
+  owedContinuations(limit?: number): OwedAnswer;
+  /** Durable changes as they happen. Returns what ends it. */
+  watchContinuations(listener: (event: WatchEvent) => void): () => void;
   /** The text of a delivered capture continuation, else undefined. */
   capturedContinuationText(continuationId: string): string | undefined;
   /** Delivers a stored text again. Throws `ContinuationError`; `allowUnknown` only after outside proof that it is safe. */
@@ -18,6 +37,11 @@ export interface MonoAgentApp {
     continuationId: string,
     options?: { allowUnknown?: boolean },
   ): Promise<ContinuationStatus>;
+  /**
+   * Asks the channel now what became of an unknown or held post; resolves with what that led to. Never posts. Throws
+   * `not_delivery_unknown` for any other.
+   */
+  proveContinuation(continuationId: string): Promise<ContinuationStatus>;
   /** Idempotent for a cancelled continuation; other terminal states throw `already_terminal`. */
   cancelContinuation(continuationId: string): Promise<ContinuationStatus>;
   /** After a restore: lets a held continuation be synthesized and posted. Throws `not_held` for any other. */
@@ -26,6 +50,8 @@ export interface MonoAgentApp {
   releaseContinuations(): Promise<number>;
   /** Decides a `delivery_unknown` continuation. Never posts. */
   resolveContinuationDelivery(continuationId: string, resolution: Resolution): Promise<ContinuationStatus>;
+  /** Recomputes from disk what binds one continuation together; undefined for an unknown id or when the service is off. */
+  verifyContinuation(continuationId: string): Verification | undefined;
   /**
    * Gives every MCP server a fresh start with these entries of mcp.json. Runs under way keep the servers they have to
    * their end; which servers are trusted with continuations or context does not change.
@@ -40,7 +66,10 @@ export interface MonoAgentApp {
   stop(): Promise<void>;
 }
 
-export type OperatorHandle = Omit<MonoAgentApp, "addresses" | "backup" | "rotateMcpServers" | "stop">;
+export type OperatorHandle = Omit<
+  MonoAgentApp,
+  "addresses" | "backup" | "rotateMcpServers" | "stop" | "verifyContinuation"
+>;
 
 /** The operator part of the handle over a service that may be off. */
 export function operatorHandle(service: ContinuationService | undefined): OperatorHandle {
@@ -55,17 +84,27 @@ export function operatorHandle(service: ContinuationService | undefined): Operat
 
   return {
     continuationHealth: () => service?.operator.health(),
-    listContinuations() {
+    listContinuations(filter = {}) {
       const all: ContinuationStatus[] = [];
       let cursor: string | undefined;
       while (service !== undefined) {
-        const page = take(service.operator.list(cursor === undefined ? {} : { cursor }));
+        const page = take(service.operator.list(cursor === undefined ? filter : { ...filter, cursor }));
         all.push(...page.continuations);
         cursor = page.nextCursor;
         if (cursor === undefined) break;
       }
       return all;
     },
+    showContinuation(continuationId) {
+      const shown = service?.operator.show(continuationId);
+      return shown?.ok ? shown.value : undefined;
+    },
+    owedContinuations(limit) {
+      if (service === undefined) return { owed: [], total: 0, needPerson: 0 };
+      return take(service.operator.owed(limit === undefined ? {} : { limit: String(limit) }));
+    },
+    watchContinuations: (listener) => service?.operator.watch(listener) ?? (() => {}),
+    proveContinuation: async (continuationId) => take(await required().operator.prove(continuationId)),
     capturedContinuationText: (continuationId) => service?.operator.capturedText(continuationId),
     retryContinuation: async (continuationId, options = {}) =>
       take(await required().operator.retry(continuationId, options)),

@@ -41,7 +41,9 @@ export {
   type ContinuationHealth,
   type ContinuationStatus,
   claimAnswerSchema,
+  type OwedAnswer,
   type Resolution,
+  type WatchEvent,
 } from "../core/wire.ts";
 
 /** `mono-agent/continuation`: durable continuations for a host of your own. Importing it starts nothing. */
@@ -98,7 +100,7 @@ export interface Continuations extends OperatorHandle {
   issue(origin: RunOrigin): RunClaims;
   /** Works on what is due and waits for it, for hosts that drive time themselves. Resolves with how many. */
   processDue(limit: number): Promise<number>;
-  /** State, timeline and what it waits for; undefined for an unknown id. */
+  /** The same as `showContinuation`. */
   status(continuationId: string): ContinuationDetail | undefined;
 }
 
@@ -154,14 +156,12 @@ export async function createContinuations(options: ContinuationsOptions): Promis
     }
   };
 
+  const handle = operatorHandle(service);
   return {
-    ...operatorHandle(service),
+    ...handle,
     issue: (origin) => service.issuer.issue(origin),
     processDue: (limit) => service.processDue(limit),
-    status(continuationId) {
-      const shown = service.operator.show(continuationId);
-      return shown.ok ? shown.value : undefined;
-    },
+    status: handle.showContinuation,
     async start() {
       if (listener !== undefined) throw new ContinuationError("operation_failed", "it is started already");
       await settleOrigins();

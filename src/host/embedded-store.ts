@@ -6,12 +6,14 @@ import { createFileSystem } from "../platform/filesystem.ts";
 import { createIds } from "../platform/ids.ts";
 import { openContinuationStore } from "../store/open.ts";
 import { ownershipLock } from "../store/ownership.ts";
+import { type Verification, verifyContinuation as verify } from "../store/verify.ts";
 
 export type { RetentionLimits } from "../core/limits.ts";
 export type { Clock, FileSystem, Ids, Logger } from "../core/ports/platform.ts";
 export type { ContinuationStore, DurableView, RecordView, StoreChange } from "../core/ports/store.ts";
 export type { ContinuationMode, ContinuationRecord, ContinuationState } from "../core/record.ts";
 export { checkContinuationStore, type StoreCheck } from "../store/check.ts";
+export type { Verification } from "../store/verify.ts";
 
 /** `mono-agent/store`: the per-record store by itself. Importing it starts nothing. */
 
@@ -42,6 +44,18 @@ export function openStore(options: StoreOptions): Promise<ContinuationStore> {
     retention: retentionSchema.parse(options.retention ?? {}),
     acquireLock: ownershipLock(fs, clock, process.pid),
   });
+}
+
+/**
+ * Recomputes from disk what binds one continuation together, read-only, with the directory in use or not; undefined for
+ * an unknown id.
+ */
+export function verifyContinuation(options: {
+  readonly stateDir: string;
+  readonly continuationId: string;
+  readonly fs?: FileSystem;
+}): Verification | undefined {
+  return verify({ fs: createFileSystem(), ...options });
 }
 
 /** Says nothing: a library speaks when it is given a logger. */

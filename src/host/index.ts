@@ -6,3 +6,4 @@ export { backupStoppedHost } from "./backup-offline.ts";
 export { runMcpGuard } from "./mcp-guard.ts";
 export { type RestoreReport, restoreBackup } from "./restore.ts";
 export { type StartOptions, startMonoAgent } from "./start.ts";
+export type { Verification } from "./verify.ts";

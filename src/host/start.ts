@@ -33,6 +33,7 @@ import { reconcileOrigins } from "./reconcile.ts";
 import { holdRestored, readRestored } from "./restored.ts";
 import { HOST_DATABASE, HOST_LOCK } from "./state-entries.ts";
 import { prepareStateFolder } from "./state-folder.ts";
+import { verifyContinuation } from "./verify.ts";
 
 export interface StartOptions {
   readonly config: LoadedConfig;
@@ -237,6 +238,10 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
         ...(terminalAt === undefined ? {} : { terminal: addressOf(terminalAt) }),
       },
       ...operatorHandle(service),
+      verifyContinuation(continuationId) {
+        const stateDir = config.continuations?.stateDir;
+        return stateDir === undefined ? undefined : verifyContinuation({ fs, stateDir, continuationId });
+      },
       rotateMcpServers: (servers) => tools.rotate(Object.fromEntries(servers)),
       backup: backup.make,
       stop,

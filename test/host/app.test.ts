@@ -2,9 +2,20 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { continuationsCommand } from "../../src/cli/continuations/command.ts";
 import { operatorToken } from "../../src/core/derive.ts";
 import type { ClaimAnswer } from "../../src/core/wire.ts";
-import { createLogger, loadConfig, type MonoAgentApp, startMonoAgent } from "../../src/index.ts";
+import {
+  type ContinuationDetail,
+  ContinuationError,
+  createLogger,
+  loadConfig,
+  type MonoAgentApp,
+  type OwedAnswer,
+  startMonoAgent,
+  type Verification,
+  type WatchEvent,
+} from "../../src/index.ts";
 import { freePort, until } from "../support/binary.ts";
 import { createRecordingLogger, silentLogger } from "../support/silent-logger.ts";
 
@@ -99,6 +110,47 @@ test("importing the library starts nothing, and the handle does what its names s
   expect(host.listContinuations().map((row) => row.taskKey)).toEqual(["two", "one"]);
 });
 
+test("every action of the command line is a typed function of the handle", async () => {
+  const HANDLE = {
+    list: "listContinuations",
+    health: "continuationHealth",
+    owed: "owedContinuations",
+    show: "showContinuation",
+    watch: "watchContinuations",
+    verify: "verifyContinuation",
+    retry: "retryContinuation",
+    cancel: "cancelContinuation",
+    release: "releaseContinuation",
+    prove: "proveContinuation",
+    resolve: "resolveContinuationDelivery",
+  } as const satisfies Record<string, keyof MonoAgentApp>;
+  const { subCommands } = continuationsCommand({} as never);
+  expect(Object.keys(HANDLE).sort()).toEqual(Object.keys(subCommands ?? {}).sort());
+
+  const host = await start();
+  for (const name of Object.values(HANDLE)) expect(host[name]).toBeFunction();
+  const seen: WatchEvent[] = [];
+  const stopWatching = host.watchContinuations((event) => seen.push(event));
+  const { continuationId: id } = await claimed("seen");
+  stopWatching();
+  const other = await claimed("not seen");
+  await host.cancelContinuation(other.continuationId);
+  expect(seen.map((event) => [event.continuationId, event.what])).toEqual([[id, "claimed"]]);
+
+  const owed: OwedAnswer = host.owedContinuations();
+  expect([owed.total, owed.needPerson, owed.owed[0]?.continuationId]).toEqual([1, 0, id]);
+  expect(() => host.owedContinuations(0)).toThrow(ContinuationError);
+  const detail: ContinuationDetail | undefined = host.showContinuation(id);
+  expect(detail?.timeline.map(({ what }) => what)).toEqual(["claimed"]);
+  expect(host.showContinuation("nobody")).toBeUndefined();
+  const verification: Verification | undefined = host.verifyContinuation(id);
+  expect(verification?.ok).toBe(true);
+  expect(host.verifyContinuation("nobody")).toBeUndefined();
+  expect(host.listContinuations({ state: "claimed" }).map((row) => row.continuationId)).toEqual([id]);
+  expect(host.listContinuations({ state: "cancelled" })).toHaveLength(1);
+  expect(host.proveContinuation(id)).rejects.toMatchObject({ code: "not_delivery_unknown" });
+});
+
 test("a host whose continuations are off has no listener, an empty list and typed refusals", async () => {
   app = await startMonoAgent({
     config: settings({ continuations: { enabled: false, port } }),
@@ -107,6 +159,10 @@ test("a host whose continuations are off has no listener, an empty list and type
   expect(app.addresses.continuations).toBeUndefined();
   expect(app.continuationHealth()).toBeUndefined();
   expect(app.listContinuations()).toEqual([]);
+  expect(app.owedContinuations()).toEqual({ owed: [], total: 0, needPerson: 0 });
+  expect([app.showContinuation("x"), app.verifyContinuation("x")]).toEqual([undefined, undefined]);
+  app.watchContinuations(() => {})();
+  expect(app.proveContinuation("x")).rejects.toMatchObject({ code: "service_stopping" });
   expect(app.cancelContinuation("x")).rejects.toMatchObject({ code: "service_stopping" });
   expect(fetch(`http://127.0.0.1:${port}/`)).rejects.toThrow();
 });

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ConfigError, createContinuations } from "mono-agent/continuation";
-import { openStore } from "mono-agent/store";
+import { openStore, verifyContinuation } from "mono-agent/store";
 
 import { freePort } from "../support/binary.ts";
 import { claimBody } from "../support/continuation-world.ts";
@@ -97,6 +97,8 @@ test("a given store stays open after stop, and a crash between commit and activa
   });
   await second.start();
   expect(second.status(continuationId)?.originContext.state).toBe("pinned");
+  expect(second.owedContinuations().owed.map((item) => item.continuationId)).toEqual([continuationId]);
+  expect(verifyContinuation({ stateDir: join(path, "state"), continuationId })?.ok).toBe(true);
   await second.stop();
   await store.close();
   rmSync(path, { recursive: true });
