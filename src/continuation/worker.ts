@@ -117,7 +117,7 @@ export function createWorker(deps: WorkerDeps): Worker {
     const now = clock.now();
     // What is already past is running, parked or waits for a slot; the end of a job wakes us.
     const times = [store.durable.nextDueAt(now), store.durable.nextDeadlineAt(now)];
-    for (const { untilMs } of parked.values()) times.push(untilMs);
+    for (const { untilMs } of parked.values()) if (untilMs > now) times.push(untilMs);
     const next = Math.min(...times.map((time) => time ?? Number.POSITIVE_INFINITY));
     if (next !== Number.POSITIVE_INFINITY) cancelTimer = clock.timer(Math.max(1, next - now), wake);
   };
