@@ -2,7 +2,7 @@ import type { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { sha256Hex } from "../core/digest.ts";
 import { canonicalJson, type JsonObject } from "../core/json.ts";
 import { SECOND_MS } from "../core/limits.ts";
-import { isToolAllowed, type McpServerSpec, matchesPattern } from "../core/mcp-servers.ts";
+import { isToolAllowed, type McpServerSpec, matchesPattern, serverTransport } from "../core/mcp-servers.ts";
 import type { ListedTool, SessionWarning } from "./catalogue.ts";
 
 /**
@@ -32,6 +32,7 @@ export async function listTools(
   const warnings: SessionWarning[] = [];
   if (client.getServerCapabilities()?.tools !== undefined) {
     const version = serverVersion(client);
+    const target = targetDigest(spec);
     const { ListToolsResultSchema } = await import("@modelcontextprotocol/sdk/types.js");
     const seen = new Set<string>();
     let cursor: string | undefined;
@@ -47,7 +48,7 @@ export async function listTools(
           name: tool.name,
           description: tool.description ?? "",
           inputSchema,
-          digest: bindingDigest({ server, version, tool: tool.name, schema: inputSchema }),
+          digest: bindingDigest({ server, target, version, tool: tool.name, schema: inputSchema }),
           trusted: spec.trusted === true,
         });
       }
@@ -85,11 +86,22 @@ export function serverVersion(client: Client): string {
 }
 
 /** The digest of `BoundTool`. Description and title are left out: they bind nobody. */
-export function bindingDigest(binding: {
+function bindingDigest(binding: {
   readonly server: string;
+  readonly target: string;
   readonly version: string;
   readonly tool: string;
   readonly schema: JsonObject;
 }): string {
   return sha256Hex(canonicalJson(binding));
+}
+
+/** Where the calls go: a command or a URL. By digest, and without the values of variables and headers: secrets change. */
+function targetDigest(spec: McpServerSpec): string {
+  const target = serverTransport(spec);
+  const where =
+    target.kind === "stdio"
+      ? { command: target.command, args: target.args, cwd: target.cwd }
+      : { url: spec.url };
+  return sha256Hex(canonicalJson({ kind: target.kind, ...where }));
 }

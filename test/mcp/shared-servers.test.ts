@@ -146,6 +146,16 @@ describe("what a run was offered stays as it was", () => {
     expect((await session.call("echo", {}, never)).text).toContain("has changed since this turn began");
   });
 
+  test("a server whose entry leads elsewhere meanwhile does not get the call", async () => {
+    const host = start({ a: script(PROBE) });
+    const session = await host.open(sessionRequest());
+    host.rotate({ a: script(PROBE, ["plain"]) });
+    await session.call("crash", {}, never).catch(() => {});
+    expect((await session.call("echo", {}, never)).text).toContain("has changed since this turn began");
+    const next = await host.open(sessionRequest());
+    expect((await next.call("echo", {}, never)).isError).toBe(false);
+  });
+
   test("the trust of the configuration goes with every tool", async () => {
     const host = start({ a: script(PROBE), b: { ...script(PROBE), trusted: true } });
     const session = await host.open(sessionRequest());
