@@ -36,11 +36,14 @@ function jsonOf(text: string): unknown {
   }
 }
 
-/** Cuts a text to the cap; what was cut is said in the last line, which counts too. */
+/**
+ * Cuts a text to the cap; what was cut is said in the last line, which counts too. Half a surrogate pair, from the cut or
+ * from the server, is replaced: providers refuse it.
+ */
 export function capText(text: string): string {
-  if (text.length <= TOOL_RESULT_MAX_CHARS) return text;
+  if (text.length <= TOOL_RESULT_MAX_CHARS) return text.toWellFormed();
   const note = `\n[cut: the result had ${text.length} characters]`;
-  return `${text.slice(0, TOOL_RESULT_MAX_CHARS - note.length)}${note}`;
+  return `${text.slice(0, TOOL_RESULT_MAX_CHARS - note.length)}${note}`.toWellFormed();
 }
 
 function partText(part: Content): string {

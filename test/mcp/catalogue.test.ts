@@ -71,6 +71,15 @@ describe("result texts", () => {
     expect(cut).toHaveLength(TOOL_RESULT_MAX_CHARS);
     expect(cut).toEndWith(`[cut: the result had ${TOOL_RESULT_MAX_CHARS + 1} characters]`);
   });
+
+  test("never hold half a surrogate pair, neither from a server nor from the cut", () => {
+    expect(capText("half \ud83d pair")).toBe("half \ufffd pair");
+    for (const lead of ["", "x"]) {
+      const cut = capText(lead + "😀".repeat(TOOL_RESULT_MAX_CHARS));
+      expect(cut.isWellFormed()).toBe(true);
+      expect(cut).toHaveLength(TOOL_RESULT_MAX_CHARS);
+    }
+  });
 });
 
 describe("standard error", () => {
