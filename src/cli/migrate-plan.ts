@@ -20,7 +20,7 @@ export function planText(plan: MigrationPlan): string {
 
 function body(plan: MigrationPlan): string[] {
   if (plan.kind === "none") {
-    return [plan.ok ? "nothing of an older format waits to be converted" : "the state can't be read"];
+    return [plan.ok ? "nothing of an older format waits to be converted" : "the state can't be opened"];
   }
   const { sources, states, writes, retention } = plan;
   const lines: string[] = [];

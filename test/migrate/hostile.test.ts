@@ -26,7 +26,7 @@ import { planMigration } from "../../src/store/migrate/plan.ts";
 import { writeNearLimit } from "../fixtures/gen-v2-near-limit.mjs";
 // @ts-expect-error: plain JavaScript beside the fixtures, used as it is
 import { materialize } from "../fixtures/materialize.mjs";
-import { NOW_MS } from "../support/records.ts";
+import { NOW, NOW_MS } from "../support/records.ts";
 import { openReal, refusalOf, tree } from "../support/store-directory.ts";
 import { withFolder } from "../support/store-harness.ts";
 
@@ -250,6 +250,71 @@ const CASES: Record<string, Case> = {
   },
   "a guard with another content": guard((path) => edit(path, (text) => `${text} `)),
   "an empty guard": guard((path) => truncateSync(path, 0)),
+  "a guard that the manifest requires and that is missing": {
+    fixture: "v3/guard-missing",
+    spoil: () => GUARD,
+  },
+  "a guard that the manifest requires and that is altered": {
+    fixture: "v2/migrated",
+    spoil(at) {
+      edit(at(GUARD), (text) => `${text} `);
+      return GUARD;
+    },
+  },
+  "records of the present format without a secret": {
+    fixture: "v3/all-states",
+    spoil(at) {
+      rmSync(at("continuation-secret"));
+      return "continuation-secret";
+    },
+  },
+  "a transaction of the present format that only deletes, without a secret": {
+    fixture: "v3/fresh-empty",
+    spoil(at) {
+      rmSync(at("continuation-secret"));
+      const frame = { schemaVersion: 3, generation: "g", createdAt: NOW, writes: [], deletes: ["gone"] };
+      write(at("continuation-transaction-v3.json"), fileJson(frame));
+      return "continuation-secret";
+    },
+  },
+  "a marker of the present format whose member is missing": {
+    fixture: "v3/marker-published",
+    spoil(at) {
+      const [name = ""] = readdirSync(at(MARKERS));
+      editJson(at(`${MARKERS}/${name}`), (marker) => {
+        marker.memberCount = 3;
+      });
+      return name;
+    },
+  },
+  "a member of a group that activation would make too large": {
+    fixture: "v3/marker-published",
+    spoil(at) {
+      const members = readdirSync(at("records-v3")).map((name) => at(`records-v3/${name}`));
+      const path = members.find((name) => {
+        const { originRunId, state } = JSON.parse(readFileSync(name, "utf8"));
+        return originRunId === "run-group" && state === "claimed";
+      });
+      let id = "";
+      editJson(path ?? "", (value) => {
+        id = value.continuationId;
+        // Activation sets it to one with milliseconds.
+        value.updatedAt = "2026-11-20T12:00:00Z";
+        delete value.nextAttemptAt;
+        delete value.lastError;
+        value.filler = "";
+        value.filler = "x".repeat(RECORD_MAX_BYTES - Buffer.byteLength(fileJson(value)));
+      });
+      return id;
+    },
+  },
+  "an ownership database that is none": {
+    fixture: "v3/all-states",
+    spoil(at) {
+      write(at("continuations-owner.sqlite"), "no database");
+      return "continuations-owner.sqlite";
+    },
+  },
   "a guard that is a symlink": guard((path, outside) => {
     renameSync(path, outside);
     symlinkSync(outside, path);

@@ -1,5 +1,4 @@
 import type { ErrorCode } from "../../core/errors.ts";
-import { StoreError } from "../../core/errors.ts";
 import type { RetentionLimits } from "../../core/limits.ts";
 import type { FileSystem } from "../../core/ports/platform.ts";
 import {
@@ -12,7 +11,10 @@ import {
 } from "../../core/record.ts";
 import { settleRecord } from "../../core/retention.ts";
 import { markerProjection } from "../activation.ts";
+import { encodeRecord } from "../codec.ts";
+import { missingGuard } from "../guard.ts";
 import { type Inspection, inspectState, type Problem, problemOf } from "../inspect.ts";
+import { checkOwnership } from "../ownership.ts";
 import { type StorePaths, storePaths } from "../paths.ts";
 import { createRetentionIndex } from "../retention-index.ts";
 import { secretRefusal } from "../secret.ts";
@@ -75,7 +77,7 @@ export function planMigration(options: {
   const progress = options.progress ?? (() => {});
   const legacy =
     kind === "none" ? undefined : readLegacy({ fs, paths, inspection, nowIso, report, progress });
-  if (legacy !== undefined) judge(paths, inspection, legacy, report);
+  judge(fs, paths, inspection, legacy?.records ?? inspection.records, refusals);
   return {
     stateDir,
     exists: inspection.exists,
@@ -90,26 +92,37 @@ export function planMigration(options: {
   };
 }
 
-/** What opening refuses once all files are read. */
+/** What opening refuses once all files are read. What those of the refused paths hold is not known. */
 function judge(
+  fs: FileSystem,
   paths: StorePaths,
   inspection: Inspection,
-  legacy: LegacyReading,
-  report: (problem: Problem) => void,
+  records: ReadonlyMap<string, ContinuationRecord>,
+  refusals: MigrationRefusal[],
 ): void {
-  const { secret } = inspection;
-  const evidence = legacy.records.size > 0 || inspection.markers.length > 0;
-  if (secret.kind !== "valid" && evidence) {
-    report(problemOf(paths.secret, secretRefusal(paths, secret.kind)));
-  }
-  for (const { path, marker } of inspection.markers) {
+  const unread = new Set(refusals.map(({ path }) => path));
+  const attempt = (path: string, act: () => void): void => {
     try {
-      markerProjection(path, marker, legacy.records.values());
+      act();
     } catch (error) {
-      if (!(error instanceof StoreError)) throw error;
-      report(problemOf(path, error));
+      refusals.push(problemOf(path, error));
     }
+  };
+  const { manifest, guard, secret, transaction, markers } = inspection;
+  attempt(paths.owner, () => checkOwnership(fs, paths.owner));
+  if (manifest?.rollbackGuardRequired === true && !guard && !unread.has(paths.guard)) {
+    refusals.push(problemOf(paths.guard, missingGuard(paths)));
   }
+  const evidence = transaction !== undefined || records.size > 0 || markers.length > 0;
+  if (secret.kind !== "valid" && evidence && !unread.has(paths.secret)) {
+    refusals.push(problemOf(paths.secret, secretRefusal(paths, secret.kind)));
+  }
+  for (const { path, marker } of markers) {
+    attempt(path, () => {
+      for (const record of markerProjection(path, marker, records.values())) encodeRecord(record);
+    });
+  }
+  for (const record of transaction?.writes ?? []) attempt(paths.transaction, () => encodeRecord(record));
 }
 
 function described(legacy: LegacyReading | undefined) {
