@@ -53,7 +53,7 @@ export function crossCheck(input: CheckInput): CrossChecks {
   checkPorts(input, report);
   return {
     problems: [...problems, ...mcp.problems],
-    warnings: [...zoneWarnings(input), ...keyWarnings(input), ...mcp.warnings],
+    warnings: [...zoneWarnings(input), ...keyWarnings(input), ...windowWarnings(input), ...mcp.warnings],
     mcpServers: mcp.servers,
     identity,
   };
@@ -70,28 +70,40 @@ function checkIdentity({ raw, cwd }: CheckInput, report: Report): string {
   return "";
 }
 
-/** The primary model and the fallbacks, by the same rules. */
+interface NamedModel {
+  readonly path: readonly PropertyKey[];
+  readonly model: string;
+}
+
+/** The primary model and the fallbacks. */
+function namedModels({ raw }: CheckInput): NamedModel[] {
+  const runtime = block(raw, "runtime");
+  const fallbacks = Array.isArray(runtime.fallbacks) ? runtime.fallbacks : [];
+  const places = [
+    { path: ["runtime", "model"], name: runtime.model },
+    ...fallbacks.map((fallback, index) => ({
+      path: ["runtime", "fallbacks", index, "model"],
+      name: isJsonObject(fallback) ? fallback.model : undefined,
+    })),
+  ];
+  return places.flatMap(({ path, name }) => {
+    const model = fieldOf(BLOCKS.runtime.shape.model, name);
+    return model === undefined ? [] : [{ path, model }];
+  });
+}
+
 function checkModels(input: CheckInput, report: Report): void {
-  const runtime = block(input.raw, "runtime");
   const providers = fieldOf(BLOCKS.providers, input.raw.providers ?? {});
   if (providers === undefined) return;
-  const shape = BLOCKS.runtime.shape;
-  checkModel(fieldOf(shape.model, runtime.model), ["runtime", "model"], providers, input, report);
-  const fallbacks = Array.isArray(runtime.fallbacks) ? runtime.fallbacks : [];
-  for (const [index, fallback] of fallbacks.entries()) {
-    const name = isJsonObject(fallback) ? fieldOf(shape.model, fallback.model) : undefined;
-    checkModel(name, ["runtime", "fallbacks", index, "model"], providers, input, report);
-  }
+  for (const named of namedModels(input)) checkModel(named, providers, input, report);
 }
 
 function checkModel(
-  model: string | undefined,
-  path: readonly PropertyKey[],
+  { path, model }: NamedModel,
   providers: Providers,
   { env, secretsOptional }: CheckInput,
   report: Report,
 ): void {
-  if (model === undefined) return;
   const provider = model.slice(0, model.indexOf(":"));
   const name = model.slice(provider.length + 1);
   const local = localProvider(provider, providers.local);
@@ -138,6 +150,27 @@ function keyWarnings({ raw }: CheckInput): string[] {
         ]
       : [],
   );
+}
+
+/** A local server says nothing of its window, and many drop the beginning of what is too long without a word. */
+function windowWarnings(input: CheckInput): string[] {
+  const local = fieldOf(BLOCKS.providers, input.raw.providers ?? {})?.local;
+  if (local === undefined) return [];
+  const named = namedModels(input);
+  return named.flatMap(({ path, model }, index) => {
+    const [provider = "", ...rest] = model.split(":");
+    const entry = localProvider(provider, local);
+    const isLocal = entry !== undefined || !(BUILT_IN_PROVIDERS as readonly string[]).includes(provider);
+    const facts =
+      entry === "ambiguous"
+        ? undefined
+        : entry?.models?.find((each) => typeof each !== "string" && each.id === rest.join(":"));
+    const isSized = typeof facts === "object" && facts.contextTokens !== undefined;
+    if (!isLocal || isSized || named.findIndex((each) => each.model === model) < index) return [];
+    return [
+      `${dottedPath(path)}: nobody says how many tokens ${model} holds, so a long conversation is never cut to fit; set contextTokens in providers.local[].models`,
+    ];
+  });
 }
 
 /** A provider by its id, else the only one of the type with that name, as `model/resolve.ts` finds it. */

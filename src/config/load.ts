@@ -40,7 +40,7 @@ export interface ContinuationsConfig {
 
 export type Effort = (typeof EFFORTS)[number];
 
-export interface LocalModel {
+export interface ModelFacts {
   readonly id: string;
   /** Size of its context window; absent: nobody told. */
   readonly contextTokens?: number | undefined;
@@ -57,12 +57,14 @@ export interface LocalProvider {
   /** Its key stands in the configuration file, which works but is advised against. */
   readonly keyInFile?: true;
   /** Absent: every model of the server may be named. */
-  readonly models?: readonly LocalModel[] | undefined;
+  readonly models?: readonly ModelFacts[] | undefined;
 }
 
 export interface HostedProvider {
   readonly apiKeyEnv: string;
   readonly baseUrl?: string | undefined;
+  /** What differs from what is assumed; other models may be named too. */
+  readonly models?: readonly ModelFacts[] | undefined;
 }
 
 export interface LoadedConfig {

@@ -83,16 +83,17 @@ const modelName = z
   .string()
   .regex(/^[A-Za-z0-9][A-Za-z0-9_-]*:\P{Cc}+$/u)
   .describe("<provider>:<model>, such as demo:assistant or anthropic:claude-sonnet-4-5");
-const localModelName = printable(FIELD_MAX_CHARS, "a model name");
-const localModel = z.union([
-  localModelName,
-  z.strictObject({
-    id: localModelName,
+/** A model's name at its provider. */
+const modelId = printable(FIELD_MAX_CHARS, "a model name");
+const modelFacts = z
+  .strictObject({
+    id: modelId,
     contextTokens: z.int().min(MIN_CONTEXT_TOKENS).max(MAX_CONTEXT_TOKENS).optional(),
     images: z.boolean().optional(),
     documents: z.boolean().optional(),
-  }),
-]);
+  })
+  .describe("{id, contextTokens?, images?, documents?}");
+const localModel = z.union([modelId, modelFacts]);
 
 const localProvider = z
   .strictObject({
@@ -146,6 +147,9 @@ const unique =
       context.addIssue({ code: "custom", path: [index, key], message: "is there twice" });
     }
   };
+
+/** Corrections of what is assumed of a hosted provider's models. Unlike a local list it forbids no other model. */
+const hostedModels = z.array(modelFacts).superRefine(unique("id"), BESIDE_OTHER_PROBLEMS).optional();
 
 export const serviceName = printable(NAME_MAX_CHARS, "a service name");
 export const detachedServicesSchema = z
@@ -212,12 +216,14 @@ export const BLOCKS = {
         .strictObject({
           apiKeyEnv: envName.default(DEFAULT_ANTHROPIC_KEY_ENV),
           baseUrl: httpUrl.optional(),
+          models: hostedModels,
         })
         .prefault({}),
       openai: z
         .strictObject({
           apiKeyEnv: envName.default(DEFAULT_OPENAI_KEY_ENV),
           baseUrl: httpUrl.optional(),
+          models: hostedModels,
           api: z.enum(["responses", "chat"]).default("responses"),
         })
         .prefault({}),
@@ -225,6 +231,7 @@ export const BLOCKS = {
         .strictObject({
           apiKeyEnv: envName.default(DEFAULT_GOOGLE_KEY_ENV),
           baseUrl: httpUrl.optional(),
+          models: hostedModels,
         })
         .prefault({}),
     })

@@ -182,7 +182,7 @@ async function checkImages(model: Model, offered: boolean, deps: ModelCheckDeps)
   if (!IMAGE_COLOUR.test(asked.result.text)) return { works: false, detail: "it did not see the image" };
   return {
     works: true,
-    detail: offered ? "seen" : "seen; say images: true for it in providers.local[].models to use that",
+    detail: offered ? "seen" : "seen; say images: true for it in its provider's models to use that",
   };
 }
 

@@ -47,9 +47,15 @@ export function singleModel(
 /** Whether a turn may send images to this model, as far as the configuration tells. */
 export function takesImages(config: LoadedConfig, name: string): boolean {
   const [provider = "", ...model] = name.split(":");
-  const local = config.providers.local.find((each) => each.id === provider || each.type === provider);
-  if (local === undefined) return !["demo", "ollama", "lmstudio"].includes(provider);
-  return local.models?.find(({ id }) => id === model.join(":"))?.images === true;
+  const { anthropic, openai, google, local } = config.providers;
+  const hosted = new Map([
+    ["anthropic", anthropic],
+    ["openai", openai],
+    ["openai_chat", openai],
+    ["google", google],
+  ]).get(provider);
+  const { models } = hosted ?? local.find((each) => each.id === provider || each.type === provider) ?? {};
+  return models?.find(({ id }) => id === model.join(":"))?.images ?? hosted !== undefined;
 }
 
 function choice(name: string, effort: LoadedConfig["runtime"]["effort"], attempts: number) {
@@ -59,20 +65,10 @@ function choice(name: string, effort: LoadedConfig["runtime"]["effort"], attempt
 function modelBasis({ runtime, providers, secrets }: LoadedConfig) {
   const { anthropic, openai, google, local } = providers;
   const entries: ModelProvider[] = [
-    { id: "anthropic", type: "anthropic", ...given(anthropic.baseUrl, secrets.apiKey(anthropic.apiKeyEnv)) },
-    {
-      id: "openai",
-      type: "openai",
-      api: openai.api,
-      ...given(openai.baseUrl, secrets.apiKey(openai.apiKeyEnv)),
-    },
-    { id: "google", type: "google", ...given(google.baseUrl, secrets.apiKey(google.apiKeyEnv)) },
-    ...local.map(({ id, type, baseUrl, models = [] }) => ({
-      id,
-      type,
-      models: models.map(factsOf),
-      ...given(baseUrl, secrets.localApiKey(id)),
-    })),
+    { id: "anthropic", type: "anthropic", ...given(anthropic, secrets.apiKey(anthropic.apiKeyEnv)) },
+    { id: "openai", type: "openai", api: openai.api, ...given(openai, secrets.apiKey(openai.apiKeyEnv)) },
+    { id: "google", type: "google", ...given(google, secrets.apiKey(google.apiKeyEnv)) },
+    ...local.map((each) => ({ id: each.id, type: each.type, ...given(each, secrets.localApiKey(each.id)) })),
   ];
   const limits = {
     inactivityMs: runtime.modelCallTimeoutMs,
@@ -81,16 +77,17 @@ function modelBasis({ runtime, providers, secrets }: LoadedConfig) {
   return { providers: entries, limits };
 }
 
-function given(baseUrl: string | undefined, apiKey: string | undefined) {
+type Entry = Pick<LoadedConfig["providers"]["local"][number], "baseUrl" | "models">;
+
+function given({ baseUrl, models = [] }: Entry, apiKey: string | undefined) {
   return {
+    models: models.map(factsOf),
     ...(baseUrl === undefined ? {} : { baseUrl }),
     ...(apiKey === undefined ? {} : { apiKey }),
   };
 }
 
-type Local = NonNullable<LoadedConfig["providers"]["local"][number]["models"]>[number];
-
-function factsOf({ id, contextTokens, images, documents }: Local): ModelFacts {
+function factsOf({ id, contextTokens, images, documents }: NonNullable<Entry["models"]>[number]): ModelFacts {
   return {
     id,
     ...(contextTokens === undefined ? {} : { contextTokens }),

@@ -83,7 +83,11 @@ export function toModelError(error: unknown, model: string, exchange: ExchangeSt
   const answered = exchange.status !== undefined;
   if (status !== undefined && status >= 300) {
     const kind = kindOf(status, type);
-    const detail = `HTTP ${status}${type === undefined ? "" : `, ${type}`}`;
+    const remedy =
+      kind === "context_full"
+        ? "; if it is smaller than assumed, set contextTokens in its provider's models"
+        : "";
+    const detail = `HTTP ${status}${type === undefined ? "" : `, ${type}`}${remedy}`;
     // The status may be that of an error inside a stream which the provider had accepted.
     const notRun = FAILURES[kind].notRun && (exchange.status ?? 0) >= 300;
     return modelFailure(kind, model, detail, { retryAfterMs, notRun });

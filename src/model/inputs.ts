@@ -17,23 +17,27 @@ const LOCAL_HINT =
   "if it does, say so in providers.local[].models, as in {id, images: true, documents: true}";
 
 /**
- * The providers' own documentation: the smallest window of the models that they offer today, so that a larger one is
- * used less than it could be but never overrun. A local server says nothing of itself; `providers.local[].models` does.
+ * The providers' own documentation: the smallest window of their present models, so that a larger one is used less than
+ * it could be but not overrun. Of older, smaller ones (gpt-4, gpt-3.5) the provider's `models` tell, as they do of a
+ * local server, which says nothing of itself.
  */
-const ANTHROPIC_CONTEXT_TOKENS = 200_000;
-const OPENAI_CONTEXT_TOKENS = 128_000;
-const GOOGLE_CONTEXT_TOKENS = 1_000_000;
+const HOSTED_CONTEXT_TOKENS = {
+  anthropic: 200_000,
+  openai_responses: 128_000,
+  openai_chat: 128_000,
+  google: 1_000_000,
+} as const;
 
 export function inputsOf(resolved: ResolvedModel): ModelInputs {
-  const full = { images: true, documents: true };
   switch (resolved.kind) {
     case "anthropic":
-      return { ...full, contextTokens: ANTHROPIC_CONTEXT_TOKENS };
     case "openai_responses":
     case "openai_chat":
-      return { ...full, contextTokens: OPENAI_CONTEXT_TOKENS };
-    case "google":
-      return { ...full, contextTokens: GOOGLE_CONTEXT_TOKENS };
+    case "google": {
+      const assumed = HOSTED_CONTEXT_TOKENS[resolved.kind];
+      const { images = true, documents = true, contextTokens = assumed } = resolved.facts ?? {};
+      return { images, documents, contextTokens };
+    }
     case "openai_compat": {
       const { images = false, documents = false, contextTokens } = resolved.facts ?? {};
       return { images, documents, contextTokens, hint: LOCAL_HINT };

@@ -36,6 +36,7 @@ export type ResolvedModel =
       readonly model: string;
       readonly apiKey: string;
       readonly baseUrl: string;
+      readonly facts?: ModelFacts;
     }
   | {
       readonly kind: "openai_compat";
@@ -78,6 +79,8 @@ export function resolveModel(name: string, providers: readonly ModelProvider[]):
     throw unconfigured(`model "${name}": no provider "${id}" is configured (known: ${known.join(", ")})`);
   }
   const { type, apiKey } = provider;
+  const found = provider.models?.find((each) => each.id === model);
+  const facts = found === undefined ? {} : { facts: found };
   if (type === "anthropic" || type === "openai" || type === "google") {
     const { baseUrl, keyEnv } = HOSTED[type];
     const variable = `the environment variable that providers.${type}.apiKeyEnv names (${keyEnv} unless configured)`;
@@ -87,19 +90,18 @@ export function resolveModel(name: string, providers: readonly ModelProvider[]):
     requireKeyText(apiKey, name, variable);
     const chat = id === "openai_chat" || provider.api === "chat";
     const kind = type !== "openai" ? type : chat ? "openai_chat" : "openai_responses";
-    return { kind, model, apiKey, baseUrl: trimSlashes(provider.baseUrl ?? baseUrl) };
+    return { kind, model, apiKey, baseUrl: trimSlashes(provider.baseUrl ?? baseUrl), ...facts };
   }
   if (apiKey !== undefined && apiKey !== "") {
     requireKeyText(apiKey, name, `the key of "${provider.id}" in providers.local[]`);
   }
-  const facts = provider.models?.find((each) => each.id === model);
   return {
     kind: "openai_compat",
     provider: id,
     model,
     baseUrl: baseUrlOf(provider, name),
     ...(apiKey === undefined || apiKey === "" ? {} : { apiKey }),
-    ...(facts === undefined ? {} : { facts }),
+    ...facts,
   };
 }
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { inspect } from "node:util";
 import { effectiveConfig } from "../../src/config/show.ts";
-import { configuredModel, singleModel } from "../../src/host/models.ts";
+import { configuredModel, singleModel, takesImages } from "../../src/host/models.ts";
 import { type ConfigFolder, configFolder } from "../support/config-folder.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { recordingLogger, request, WIRE } from "../support/model-rig.ts";
@@ -18,6 +18,17 @@ const box = (fields: object) => ({
   runtime: { model },
   providers: { local: [{ id: "box", type: "openai_compat", baseUrl: "http://127.0.0.1:1/v1", ...fields }] },
 });
+
+const picture = () =>
+  request({
+    messages: [
+      {
+        role: "user",
+        content: "?",
+        attachments: [{ kind: "image", mediaType: "image/png", name: "a.png", data: new Uint8Array([1]) }],
+      },
+    ],
+  });
 
 describe("models in the configuration", () => {
   test("take fallbacks, retries and an effort, with the documented defaults", () => {
@@ -81,6 +92,49 @@ describe("models in the configuration", () => {
     );
     const listed = { ...box({ models: [{ id: "b" }] }), runtime: { model: "box:c" } };
     expect(folder.problems(listed)).toEqual(['runtime.model: provider "box" lists other models: b']);
+  });
+
+  test("say of a hosted provider's models what they take, without a list of those that may be named", () => {
+    const models = [{ id: "gpt-4", contextTokens: 8_192, images: false }, { id: "gpt-5" }];
+    const { providers } = folder.load(
+      { runtime: { model: "openai:another" }, providers: { openai: { models } } },
+      { OPENAI_API_KEY: "k" },
+    );
+    expect(providers.openai.models).toEqual(models);
+    const problem = (entries: unknown[]) =>
+      folder.problems({ runtime: { model }, providers: { google: { models: entries } } });
+    expect(problem(["gemini"])[0]).toMatch(/^providers\.google\.models\[0\]: found "gemini"; allowed: /);
+    expect(problem([{ id: "a", contextTokens: 1 }])[0]).toMatch(
+      /^providers\.google\.models\[0\]\.contextTokens: found 1; allowed: an integer from 1024 to/,
+    );
+    expect(problem([{ id: "a", context: 9_000 }])[0]).toMatch(
+      /^providers\.google\.models\[0\]\.context: unknown key/,
+    );
+    expect(problem([{ id: "a" }, { id: "a" }])).toEqual([
+      expect.stringContaining("providers.google.models[1].id: is there twice"),
+    ]);
+  });
+
+  test("are warned of, once each, where nobody says how much a local one holds", () => {
+    const unsized = (path: string, name: string) =>
+      `${path}: nobody says how many tokens ${name} holds, so a long conversation is never cut to fit; set contextTokens in providers.local[].models`;
+    const sized = { id: "b", contextTokens: 32_768 };
+    const config = folder.load({
+      ...box({ models: ["a", sized] }),
+      runtime: {
+        model: "box:a",
+        fallbacks: ["demo:x", "box:b", "openai_compat:b", "box:a", "ollama:llama3"].map((each) => ({
+          model: each,
+        })),
+      },
+    });
+    expect(config.warnings).toEqual([
+      unsized("runtime.model", "box:a"),
+      unsized("runtime.fallbacks[4].model", "ollama:llama3"),
+    ]);
+    const own = [{ id: "lm", type: "lmstudio", models: [{ id: "c", images: true }] }];
+    const typed = folder.load({ runtime: { model: "lmstudio:c" }, providers: { local: own } });
+    expect(typed.warnings).toEqual([unsized("runtime.model", "lmstudio:c")]);
   });
 
   test("take a local key from the file with a warning, show it nowhere, and not beside a variable", () => {
@@ -159,6 +213,29 @@ describe("the model that a configuration makes", () => {
     await server.stop();
   });
 
+  test.each(["anthropic", "openai", "openai_chat", "google"])(
+    "%s keeps to what its models are said to take",
+    async (provider) => {
+      const entry = {
+        baseUrl: "http://127.0.0.1:9/v1",
+        models: [{ id: "old:1", contextTokens: 4_096, images: false }],
+      };
+      const config = folder.load(
+        {
+          runtime: { model: `${provider}:old:1` },
+          providers: { [provider === "openai_chat" ? "openai" : provider]: entry },
+        },
+        { ANTHROPIC_API_KEY: "k", OPENAI_API_KEY: "k", GEMINI_API_KEY: "k" },
+      );
+      const configured = configuredModel(config, deps());
+      const long = request({ messages: [{ role: "user", content: "word".repeat(6_000) }] });
+      await expect(configured.call(long)).rejects.toThrow("it holds 4096 tokens");
+      await expect(configured.call(picture())).rejects.toThrow("does not take such input (images)");
+      expect(takesImages(config, `${provider}:old:1`)).toBe(false);
+      expect(takesImages(config, `${provider}:another`)).toBe(true);
+    },
+  );
+
   test.each([
     ["ollama", undefined],
     ["lmstudio", undefined],
@@ -169,16 +246,6 @@ describe("the model that a configuration makes", () => {
       runtime: { model: "demo:a" },
       providers: { local: entry === undefined ? [] : [{ ...entry, baseUrl: "http://127.0.0.1:9/v1" }] },
     });
-    const data = new Uint8Array([1]);
-    const picture = request({
-      messages: [
-        {
-          role: "user",
-          content: "?",
-          attachments: [{ kind: "image", mediaType: "image/png", name: "a.png", data }],
-        },
-      ],
-    });
     const sent: unknown[] = [];
     const model = singleModel(config, `${provider}:seer`, {
       ...deps(),
@@ -188,7 +255,7 @@ describe("the model that a configuration makes", () => {
         return Promise.resolve(new Response(WIRE.compatible.text(["red"]).join(""), { headers }));
       },
     });
-    expect((await model.call(picture)).text).toBe("red");
+    expect((await model.call(picture())).text).toBe("red");
     expect(sent[0]).toMatch(entry === undefined ? /:(11434|1234)\/v1\// : /:9\/v1\//);
     expect(sent[1]).toContain("image_url");
   });

@@ -109,6 +109,7 @@ test("a window that the provider finds too small is told from other refusals", a
   server = startWireServer({ status: 400, body });
   const error = await failure(modelAt(server.url, "compatible").call(request()));
   expect(error.message).toContain("longer than the model's context window");
+  expect(error.message).toContain("contextTokens");
 });
 
 test("a listener that throws is a mistake of ours, not a fault of the provider", async () => {
