@@ -1,5 +1,5 @@
 import { errorText } from "../core/errors.ts";
-import { DEFERRAL_BASE_MS, DEFERRAL_CAP_MS, STOP_TIMEOUT_MS } from "../core/limits.ts";
+import { DEFERRAL_BASE_MS, DEFERRAL_CAP_MS, STOP_TIMEOUT_MS, WAKE_MAX_MS } from "../core/limits.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
 import { type ContinuationRecord, isTerminal } from "../core/record.ts";
@@ -10,7 +10,8 @@ import type { Ledger } from "./ledger.ts";
  * Owns: which due record is worked on when. Does not own: what the work is (`process`).
  *
  * I1. At most `maxConcurrent` records at once, oldest `updatedAt` first, each at most once at a time.
- * I2. It wakes on durable changes and on the next due time or deadline; nothing is polled.
+ * I2. It wakes on durable changes, on the next due time or deadline, and a minute after it looked last, because the
+ *     wall time may jump; no wake-up looks at more than what is due.
  * I3. A record that is being worked on here is neither expired nor picked again; its job sees to its deadline.
  * I4. A job that changed nothing is parked: whatever went wrong, it is not picked again at once, unless its record
  *     changes. With a poisoned store nothing is picked at all.
@@ -80,28 +81,26 @@ export function createWorker(deps: WorkerDeps): Worker {
     parked.set(id, { untilMs: clock.now() + delayMs, times });
   };
 
-  const isParked = (id: string) => (parked.get(id)?.untilMs ?? 0) > clock.now();
+  const isParked = (id: string, now: number) => (parked.get(id)?.untilMs ?? 0) > now;
 
-  const pick = (limit: number): ContinuationRecord[] => {
-    const now = clock.now();
-    return store.durable
+  const pick = (limit: number, now: number): ContinuationRecord[] =>
+    store.durable
       .due(now, limit + running.size + parked.size + hold.size)
       .filter(
         ({ continuationId, deadline }) =>
           !hold.has(continuationId) &&
           !running.has(continuationId) &&
-          !isParked(continuationId) &&
+          !isParked(continuationId, now) &&
           now < Date.parse(deadline),
       )
       .slice(0, Math.max(0, limit));
-  };
 
-  const expireOverdue = async () => {
+  const expireOverdue = async (now: number) => {
     for (;;) {
-      const overdue = store.durable.overdue(clock.now(), OVERDUE_BATCH + running.size + parked.size);
+      const overdue = store.durable.overdue(now, OVERDUE_BATCH + running.size + parked.size);
       const ids = overdue
         .map((record) => record.continuationId)
-        .filter((id) => !running.has(id) && !isParked(id));
+        .filter((id) => !running.has(id) && !isParked(id, now));
       if (ids.length === 0) return;
       await ledger.applyAll(ids, () => ({ kind: "expire" }));
       // One that can't be expired must not hold the others up for ever.
@@ -112,14 +111,12 @@ export function createWorker(deps: WorkerDeps): Worker {
     }
   };
 
-  const schedule = () => {
-    cancelTimer();
-    const now = clock.now();
+  /** The first time after `now` at which there is something to do. */
+  const nextAfter = (now: number): number => {
     // What is already past is running, parked or waits for a slot; the end of a job wakes us.
     const times = [store.durable.nextDueAt(now), store.durable.nextDeadlineAt(now)];
     for (const { untilMs } of parked.values()) if (untilMs > now) times.push(untilMs);
-    const next = Math.min(...times.map((time) => time ?? Number.POSITIVE_INFINITY));
-    if (next !== Number.POSITIVE_INFINITY) cancelTimer = clock.timer(Math.max(1, next - now), wake);
+    return Math.min(...times.map((time) => time ?? Number.POSITIVE_INFINITY));
   };
 
   const tick = async () => {
@@ -129,14 +126,21 @@ export function createWorker(deps: WorkerDeps): Worker {
     }
     ticking = true;
     try {
+      let next: number;
       do {
         again = false;
         if (store.fault() !== undefined) return;
-        await expireOverdue();
+        // One time for all of a round: what passes while it runs is left for the next one, and not for nobody.
+        const now = clock.now();
+        await expireOverdue(now);
         if (stopping) return;
-        for (const record of pick(deps.maxConcurrent - running.size)) void launch(record);
-      } while (again);
-      schedule();
+        for (const record of pick(deps.maxConcurrent - running.size, now)) void launch(record);
+        next = nextAfter(now);
+      } while (again || next <= clock.now());
+      cancelTimer();
+      if (next !== Number.POSITIVE_INFINITY) {
+        cancelTimer = clock.timer(Math.min(WAKE_MAX_MS, next - clock.now()), wake);
+      }
     } catch (error) {
       logger.error("the continuation worker can't go on", { error: errorText(error) });
     } finally {
@@ -156,9 +160,10 @@ export function createWorker(deps: WorkerDeps): Worker {
 
     async processDue(limit) {
       if (stopping || store.fault() !== undefined) return 0;
-      await expireOverdue();
+      const now = clock.now();
+      await expireOverdue(now);
       if (stopping) return 0;
-      const records = pick(Math.min(limit, deps.maxConcurrent - running.size));
+      const records = pick(Math.min(limit, deps.maxConcurrent - running.size), now);
       await Promise.all(records.map(launch));
       return records.length;
     },

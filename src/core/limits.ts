@@ -52,6 +52,11 @@ export const DEFERRAL_CAP_MS = 5 * MINUTE_MS;
 export const DELIVERY_BACKOFF_BASE_MS = 1 * SECOND_MS;
 export const DELIVERY_BACKOFF_CAP_MS = 1 * HOUR_MS;
 export const DELIVERY_MAX_ATTEMPTS = 20;
+/**
+ * The worker's longest sleep; ours. A timer does not count while the machine sleeps, and not at all with a clock that
+ * somebody sets, so due times and deadlines are looked at again after it.
+ */
+export const WAKE_MAX_MS = 1 * MINUTE_MS;
 /** Added to the delivery time-out before an absent post counts as proved (protocol.md, last paragraph). */
 export const ABSENCE_GRACE_MS = 5 * MINUTE_MS;
 export const SYNTHESIS_TEXT_MAX_CHARS = 200_000;

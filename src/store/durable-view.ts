@@ -103,12 +103,25 @@ export function createDurableView(
   // Work waits in `waiting` by the time it becomes due; `promote` moves it to `ready`, which is in working order.
   const waiting = createSorted(byTime, initial.filter(isWorkable).map(workKey));
   const ready = createSorted<WorkRow>(oldestUpdate);
+  let promotedMs = Number.NEGATIVE_INFINITY;
 
   function promote(nowMs: number): void {
+    if (nowMs < promotedMs) demote(nowMs);
+    promotedMs = nowMs;
     for (let first = waiting.first(); first !== undefined && first.at <= nowMs; first = waiting.first()) {
       waiting.remove(first);
       const record = records.get(first.id);
       if (record !== undefined) ready.add(record);
+    }
+  }
+
+  /** The clock was set back: what was ready by the later time waits again. */
+  function demote(nowMs: number): void {
+    for (const { continuationId } of [...ready.from()]) {
+      const record = records.get(continuationId);
+      if (record === undefined || readyAt(record) <= nowMs) continue;
+      ready.remove(record);
+      waiting.add(workKey(record));
     }
   }
 
@@ -166,8 +179,7 @@ export function createDurableView(
       for (const { continuationId } of ready.from()) {
         if (due.length >= limit) break;
         const record = records.get(continuationId);
-        // The clock may have been set back since it was promoted.
-        if (record !== undefined && readyAt(record) <= nowMs) due.push(record);
+        if (record !== undefined) due.push(record);
       }
       return due;
     },

@@ -96,7 +96,9 @@ describe("durable view", () => {
         else model.set(id, record);
         compare(view, [...model.values()]);
       }
-      compare(view, [...model.values()]);
+      // The clock goes on, and may be set back.
+      for (const minutes of [3, -2, 1, 6, -6, 0])
+        compare(view, [...model.values()], NOW_MS + minutes * 60_000);
     };
     fc.assert(
       fc.property(fc.array(CHANGE, { maxLength: 40 }), fc.integer({ min: 0, max: 20 }), (changes, start) =>
@@ -124,7 +126,11 @@ function toRecord(change: Change): { id: string; record: ContinuationRecord | un
   return { id, record };
 }
 
-function compare(view: ReturnType<typeof createDurableView>, all: ContinuationRecord[]): void {
+function compare(
+  view: ReturnType<typeof createDurableView>,
+  all: ContinuationRecord[],
+  nowMs = NOW_MS,
+): void {
   const ids = (records: ContinuationRecord[]) => records.map((record) => record.continuationId);
   const by =
     <T>(key: (record: ContinuationRecord) => T, sign = 1) =>
@@ -140,21 +146,21 @@ function compare(view: ReturnType<typeof createDurableView>, all: ContinuationRe
       record.deliveryStartedAt === undefined,
   );
   const due = work
-    .filter((record) => ready(record) <= NOW_MS)
+    .filter((record) => ready(record) <= nowMs)
     .sort((a, b) => by((record) => record.updatedAt)(a, b) || idOrder(a, b));
 
-  expect(ids(view.due(NOW_MS, 100))).toEqual(ids(due));
-  expect(ids(view.due(NOW_MS, 2))).toEqual(ids(due.slice(0, 2)));
-  expect(view.dueCount(NOW_MS)).toBe(due.length);
-  const later = work.map(ready).filter((at) => at > NOW_MS);
-  expect(view.nextDueAt(NOW_MS)).toBe(later.length === 0 ? undefined : Math.min(...later));
+  expect(ids(view.due(nowMs, 100))).toEqual(ids(due));
+  expect(ids(view.due(nowMs, 2))).toEqual(ids(due.slice(0, 2)));
+  expect(view.dueCount(nowMs)).toBe(due.length);
+  const later = work.map(ready).filter((at) => at > nowMs);
+  expect(view.nextDueAt(nowMs)).toBe(later.length === 0 ? undefined : Math.min(...later));
 
   const late = active
-    .filter((record) => Date.parse(record.deadline) <= NOW_MS)
+    .filter((record) => Date.parse(record.deadline) <= nowMs)
     .sort((a, b) => by((record) => record.deadline)(a, b) || idOrder(a, b));
-  expect(ids(view.overdue(NOW_MS, 100))).toEqual(ids(late));
-  const ahead = active.map((record) => Date.parse(record.deadline)).filter((at) => at > NOW_MS);
-  expect(view.nextDeadlineAt(NOW_MS)).toBe(ahead.length === 0 ? undefined : Math.min(...ahead));
+  expect(ids(view.overdue(nowMs, 100))).toEqual(ids(late));
+  const ahead = active.map((record) => Date.parse(record.deadline)).filter((at) => at > nowMs);
+  expect(view.nextDeadlineAt(nowMs)).toBe(ahead.length === 0 ? undefined : Math.min(...ahead));
   expect(view.oldestActiveAt()).toBe(active.map((record) => record.createdAt).sort()[0]);
 
   expect(view.active()).toBe(active.length);
