@@ -177,8 +177,9 @@ export async function createContinuations(options: ContinuationsOptions): Promis
       return { url };
     },
     async stop() {
-      for (const watcher of [...watchers]) watcher.close();
       await service.stop();
+      // Not before: one that connects meanwhile would hold the listener.
+      for (const watcher of [...watchers]) watcher.close();
       await listener?.stop();
       if (given === undefined) await store.close();
     },

@@ -2,11 +2,13 @@ import { describe, expect, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { ConfigError, createContinuations } from "mono-agent/continuation";
+import { ConfigError, claimAnswerSchema, createContinuations } from "mono-agent/continuation";
 import { openStore, verifyContinuation } from "mono-agent/store";
 
+import { operatorToken } from "../../src/core/derive.ts";
 import { freePort } from "../support/binary.ts";
 import { claimBody } from "../support/continuation-world.ts";
+import { createRecordingLogger } from "../support/silent-logger.ts";
 
 /** The subpath exports, as an embedder has them. */
 
@@ -101,6 +103,56 @@ test("a given store stays open after stop, and a crash between commit and activa
   expect(verifyContinuation({ stateDir: join(path, "state"), continuationId })?.ok).toBe(true);
   await second.stop();
   await store.close();
+  rmSync(path, { recursive: true });
+});
+
+test("a watcher that connects while the service stops does not hold the stop", async () => {
+  const path = folder();
+  const asked = Promise.withResolvers<void>();
+  const answer = Promise.withResolvers<string>();
+  const logger = createRecordingLogger();
+  const port = freePort();
+  const continuations = await createContinuations({
+    state: { stateDir: join(path, "state") },
+    listen: { port },
+    namedRoutes: { keep: { mode: "capture", conversationId: "room:7" } },
+    detachedServices: { ops: "a-token-of-some-length" },
+    logger,
+    synthesize: () => {
+      asked.resolve();
+      return answer.promise;
+    },
+    supports: () => "supported",
+    deliver: async () => ({ kind: "delivered", parts: [{ id: "p" }] }),
+    recordHistory: async () => ({ recorded: true }),
+  });
+  const { url } = await continuations.start();
+  const call = (method: string, target: string, token: string, body?: unknown) =>
+    fetch(target, {
+      method,
+      headers: { authorization: `Bearer ${token}`, "x-mono-agent-service-name": "ops" },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+  const claim = { ...claimBody({ clock: { now: Date.now } as never }), route: "keep" };
+  const claimed = await call(
+    "POST",
+    `${url}/v1/continuations/detached/claim`,
+    "a-token-of-some-length",
+    claim,
+  );
+  const { resultUrl, token } = claimAnswerSchema.parse(await claimed.json());
+  await call("PUT", resultUrl, token, { idempotencyKey: "k", payload: {} });
+  await asked.promise;
+
+  const stopped = continuations.stop();
+  const secret = Buffer.from(readFileSync(join(path, "state/continuation-secret"), "utf8"), "base64url");
+  const watching = await call("GET", `${url}/v1/operator/events`, operatorToken(secret));
+  expect(watching.status).toBe(200);
+  answer.resolve("answer");
+  await stopped;
+  // The stream ended by itself, instead of being cut off.
+  expect(await watching.text()).toStartWith(": connected");
+  expect(logger.lines).toEqual([]);
   rmSync(path, { recursive: true });
 });
 
