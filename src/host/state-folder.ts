@@ -1,22 +1,31 @@
+import { dirname, join } from "node:path";
 import { StoreError } from "../core/errors.ts";
 import { FileFault, type FileSystem, type Logger } from "../core/ports/platform.ts";
 import { FOLDER_MODE, inspectFolder } from "../store/secure.ts";
+import { HOST_DATABASE } from "./state-entries.ts";
 
 const LABEL = "host folder";
 
 /**
- * Makes the host's state folder, or sets its mode to 0700 when it is another. Throws a `StoreError` that names the path
+ * Makes the host's state folder, its name durable, or sets its mode to 0700 when it is another. Throws a `StoreError` that names the path
  * and the way out when it is not a real folder of this user, or can't be made.
  */
 export function prepareStateFolder(fs: FileSystem, path: string, logger: Logger): void {
   try {
     const { exists, repair } = inspectFolder(fs, path, LABEL);
     if (!exists) {
-      fs.runSync([{ op: "mkdir", path, mode: FOLDER_MODE, existsOk: true, label: LABEL }]);
-    } else if (repair.length > 0) {
+      fs.runSync([
+        { op: "mkdir", path, mode: FOLDER_MODE, existsOk: true, label: LABEL },
+        { op: "syncDir", path: dirname(path), label: LABEL },
+      ]);
+      return;
+    }
+    if (repair.length > 0) {
       fs.runSync(repair);
       logger.warn("a folder did not have mode 0700; it is repaired", { path });
     }
+    // Whoever made it may have been killed before its name was durable; with a ledger in it, it is.
+    if (fs.lstat(join(path, HOST_DATABASE), LABEL) === undefined) syncParent(fs, path, logger);
   } catch (error) {
     if (error instanceof FileFault) {
       const problem = `${error.path} can't be used as a folder for state (${error.errno})`;
@@ -24,6 +33,16 @@ export function prepareStateFolder(fs: FileSystem, path: string, logger: Logger)
     }
     if (!(error instanceof StoreError)) throw error;
     throw new StoreError(error.code, `${error.message}; ${WAY_OUT}`, { cause: error });
+  }
+}
+
+function syncParent(fs: FileSystem, path: string, logger: Logger): void {
+  try {
+    fs.runSync([{ op: "syncDir", path: dirname(path), label: LABEL }]);
+  } catch (error) {
+    if (!(error instanceof FileFault)) throw error;
+    // A parent that may be entered but not read can't be synced; whoever made it so also made this folder.
+    logger.warn("the parent of a folder could not be synced", { path: dirname(path), errno: error.errno });
   }
 }
 

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, test } from "bun:test";
+import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import {
   chmodSync,
   existsSync,
@@ -12,7 +12,10 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { loadConfig } from "../../src/config/load.ts";
+import { FileFault, type FileStep, type FileSystem } from "../../src/core/ports/platform.ts";
 import { startMonoAgent } from "../../src/host/start.ts";
+import { prepareStateFolder } from "../../src/host/state-folder.ts";
+import { createFileSystem } from "../../src/platform/filesystem.ts";
 import { createRecordingLogger } from "../support/silent-logger.ts";
 
 /** The folder that holds the host's database, lock and token, as a start finds it. */
@@ -69,4 +72,44 @@ test("a link to a folder is refused with its path and the way out, and nothing i
 test("a file in its place is refused with its path and the way out", async () => {
   writeFileSync(stateDir, "");
   await expect(start()).rejects.toThrow(/\.mono-agent must be a folder, but it is a file; name a folder/);
+});
+
+describe("the name of a new folder", () => {
+  const real = createFileSystem();
+  /** Prepares the folder and gives what was done, as operation and path. */
+  const prepare = (failing?: FileStep["op"]) => {
+    const steps: string[] = [];
+    const logger = createRecordingLogger();
+    const fs: FileSystem = {
+      ...real,
+      runSync(all) {
+        for (const step of all) {
+          if (step.op === failing) throw new FileFault(step.label, path, "EACCES");
+          steps.push(`${step.op} ${"path" in step ? step.path : ""}`);
+          real.runSync([step]);
+        }
+      },
+    };
+    prepareStateFolder(fs, stateDir, logger);
+    return { steps, logger };
+  };
+
+  test("is durable before anything is acknowledged in it", () => {
+    expect(prepare().steps).toEqual([`mkdir ${stateDir}`, `syncDir ${path}`]);
+  });
+
+  test("is made durable again until there is a ledger, because the one who made it may have been killed before", () => {
+    mkdirSync(stateDir, { mode: 0o700 });
+    mkdirSync(join(stateDir, "continuations"), { mode: 0o700 });
+    expect(prepare().steps).toEqual([`syncDir ${path}`]);
+    writeFileSync(join(stateDir, "host.sqlite"), "");
+    expect(prepare().steps).toEqual([]);
+  });
+
+  test("of another's making is used also where its parent can't be synced", () => {
+    mkdirSync(stateDir, { mode: 0o700 });
+    expect(prepare("syncDir").logger.lines).toEqual([
+      `warn the parent of a folder could not be synced ${JSON.stringify({ path, errno: "EACCES" })}`,
+    ]);
+  });
 });
