@@ -312,6 +312,22 @@ test("a retry asks at a terminal, and does nothing unless the answer is yes", as
   expect(asked.length).toBe(3);
 });
 
+test("watch says how many changes it could not show", async () => {
+  const change = { continuationId: "x", state: "claimed", at: "2030-01-02T03:04:05.000Z", what: "claimed" };
+  const line = `data: ${JSON.stringify(change)}\n\n`;
+  answer = { status: 200, body: `: connected\n\n${line}event: lost\ndata: 7\n\n${line}` };
+  const people = await run("watch");
+  expect(people.out).toBe("2030-01-02T03:04:05.000Z  x  claimed\n".repeat(2));
+  expect(people.err).toStartWith("7 changes are not shown");
+  const { out } = await run("watch --json");
+  expect(
+    out
+      .trim()
+      .split("\n")
+      .map((text) => JSON.parse(text)),
+  ).toEqual([change, { lost: 7 }, change]);
+});
+
 test.each([
   ["delivery_unknown", "delivery_unknown", 1],
   ["delivery_unknown", "delivered", 0],

@@ -16,6 +16,12 @@ export function watchCommand(io: CliIo): CommandDef {
     try {
       const body = await operatorOf(given, io).stream("/v1/operator/events", stop.signal);
       for await (const event of serverEvents(body)) {
+        if (event.name === "lost") {
+          const lost = Number(event.data);
+          if (given.json === true) io.out(`${JSON.stringify({ lost })}\n`);
+          else io.err(`${lost} changes are not shown: they came faster than they were read\n`);
+          continue;
+        }
         const parsed = watchEventSchema.safeParse(JSON.parse(event.data));
         if (!parsed.success) continue;
         io.out(given.json === true ? `${JSON.stringify(parsed.data)}\n` : watchLine(parsed.data));

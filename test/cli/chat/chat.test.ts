@@ -116,8 +116,8 @@ test("events are read however the bytes are cut", async () => {
       },
     });
     expect(await Array.fromAsync(serverEvents(body))).toEqual([
-      { id: "7", data: '{"a":"ä"}' },
-      { id: "7", data: "x\ny" },
+      { id: "7", name: "message", data: '{"a":"ä"}' },
+      { id: "7", name: undefined, data: "x\ny" },
     ]);
   }
 });
