@@ -214,6 +214,8 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
           logger,
         }),
         (it) => {
+          // The listener waits for open requests, and one of them may have asked for a backup.
+          void backup.stop();
           for (const watcher of [...watchers]) watcher.close();
           return it.stop();
         },
