@@ -8,7 +8,7 @@ import { bounded } from "./bounded.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import { HELD_STATES, type Hold } from "./hold.ts";
 import type { Ledger } from "./ledger.ts";
-import { type Decider, deliveryIsBound } from "./settle-delivered.ts";
+import { type Decider, deliveryIsBound, type ProvedPost } from "./settle-delivered.ts";
 
 /**
  * Owns: asking the channel what became of the posts of `delivery_unknown` records, and of those that are held after a
@@ -76,14 +76,8 @@ export function createProver(
       switch (proof.kind) {
         case "unknown":
           return ok(record);
-        case "delivered": {
-          const deliveryId = proof.parts.at(-1)?.id;
-          return decider.delivered(record, {
-            ...(deliveryId === undefined ? {} : { deliveryId }),
-            ...(proof.channelId === undefined ? {} : { channelId: proof.channelId }),
-            proof: { by: "channel", evidence: proof.evidence },
-          });
-        }
+        case "delivered":
+          return decider.delivered(record, provedPost(proof));
         case "absent": {
           if (!proof.exact) {
             if (clock.now() < absenceCountsAt(record)) return ok(record);
@@ -104,12 +98,7 @@ export function createProver(
     const proof = await look(record, destination);
     // Released meanwhile, it may be posted by now: what was found is then no longer only about the past.
     if (proof.kind !== "delivered" || !hold.has(record.continuationId)) return ok(record);
-    const deliveryId = proof.parts.at(-1)?.id;
-    return decider.provedBefore(record, {
-      ...(deliveryId === undefined ? {} : { deliveryId }),
-      ...(proof.channelId === undefined ? {} : { channelId: proof.channelId }),
-      proof: { by: "channel", evidence: proof.evidence },
-    });
+    return decider.provedBefore(record, provedPost(proof));
   };
 
   const sinceOf = (record: ContinuationRecord) => record.deliveryStartedAt ?? record.updatedAt;
@@ -180,5 +169,13 @@ export function createProver(
       planned.clear();
       await Promise.all(running);
     },
+  };
+}
+
+function provedPost(found: Extract<DeliveryProof, { kind: "delivered" }>): ProvedPost {
+  return {
+    parts: found.parts,
+    ...(found.channelId === undefined ? {} : { channelId: found.channelId }),
+    proof: { by: "channel", evidence: found.evidence },
   };
 }

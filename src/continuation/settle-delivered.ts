@@ -14,6 +14,13 @@ import { bounded } from "./bounded.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import { type Ledger, stopping } from "./ledger.ts";
 
+/** What the channel found of a post. */
+export interface ProvedPost {
+  readonly parts: readonly { id: string }[];
+  readonly channelId?: string;
+  readonly proof: { by: string; evidence: string };
+}
+
 /**
  * How an unknown delivery is decided, by an operator or by the channel's proof: history first, then the receipt.
  *
@@ -30,16 +37,13 @@ export interface Decider {
   /** Records history and then the receipt of a `delivery_unknown` record. Call it inside `exclusively`. */
   delivered(
     record: ContinuationRecord,
-    receipt: { deliveryId?: string; channelId?: string; proof?: { by: string; evidence: string } },
+    receipt: { deliveryId?: string } | ProvedPost,
   ): Promise<Result<ContinuationRecord>>;
   /**
    * The same for a record that is held after a restore and was posted after its backup. Without a stored text history
    * can't get it. Call it inside `exclusively`.
    */
-  provedBefore(
-    record: ContinuationRecord,
-    receipt: { deliveryId?: string; channelId?: string; proof: { by: string; evidence: string } },
-  ): Promise<Result<ContinuationRecord>>;
+  provedBefore(record: ContinuationRecord, receipt: ProvedPost): Promise<Result<ContinuationRecord>>;
 }
 
 const HISTORY_TIMEOUT_MS = 30 * SECOND_MS;

@@ -34,14 +34,16 @@ export type Command =
   | { kind: "cancel" }
   | {
       kind: "resolve_delivered";
+      /** What an operator named; a proof brings `parts`. */
       deliveryId?: string;
+      parts?: readonly { id: string }[];
       channelId?: string;
       history: HistoryOutcome;
       proof?: { by: string; evidence: string };
     }
   | {
       kind: "prove_delivered";
-      deliveryId?: string;
+      parts: readonly { id: string }[];
       channelId?: string;
       history: HistoryOutcome;
       proof: { by: string; evidence: string };

@@ -33,6 +33,29 @@ export function deliver(record: ContinuationRecord, at: string, receipt: Receipt
   return settleRecord(delivered, at, { keepText: record.mode === "capture" });
 }
 
+/** The post is there: its receipt, with the id of every part that is known. */
+export function deliverPost(
+  record: ContinuationRecord,
+  at: string,
+  post: {
+    readonly deliveryId?: string;
+    readonly parts?: readonly { id: string }[];
+    readonly channelId?: string;
+    readonly history: HistoryOutcome;
+    readonly proof?: { by: string; evidence: string };
+  },
+): ContinuationRecord {
+  const parts = post.parts?.map(({ id }) => ({ id, at }));
+  return deliver(parts === undefined ? record : edit(record, at, { deliveryParts: parts }), at, {
+    kind: "delivered",
+    deliveredAt: at,
+    ...optional("deliveryId", post.deliveryId ?? parts?.at(-1)?.id),
+    ...optional("channelId", post.channelId),
+    ...historyFields(post.history),
+    ...(post.proof === undefined ? {} : { proof: { ...post.proof, at } }),
+  });
+}
+
 export function deadLetter(record: ContinuationRecord, error: { code: string; reason: string }, at: string) {
   return settle(record, at, "dead_lettered", error);
 }
@@ -91,13 +114,13 @@ export function lastError(error: { code: string; reason: string }, at: string) {
   return { code: error.code, reason: error.reason.slice(0, ERROR_REASON_MAX_CHARS), at };
 }
 
-export function historyFields(history: HistoryOutcome) {
+function historyFields(history: HistoryOutcome) {
   return history.recorded
     ? { historyRecorded: true }
     : { historyRecorded: false, historyErrorCode: history.code.slice(0, 128) };
 }
 
-export function optional<K extends string>(key: K, value: string | undefined): { [P in K]?: string } {
+function optional<K extends string>(key: K, value: string | undefined): { [P in K]?: string } {
   return (value === undefined ? {} : { [key]: value }) as { [P in K]?: string };
 }
 

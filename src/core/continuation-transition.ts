@@ -11,14 +11,13 @@ import {
   backoff,
   deadLetter,
   deliver,
+  deliverPost,
   edit,
   fitted,
-  historyFields,
   lastError,
   lease,
   loseDelivery,
   NO_LEASE,
-  optional,
   postponed,
   settle,
   withText,
@@ -160,18 +159,8 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
           "delivery_started",
         ),
       );
-    case "confirm_delivery": {
-      const parts = command.parts.map((part) => ({ id: part.id, at }));
-      return changed(
-        deliver(edit(record, at, { deliveryParts: parts }), at, {
-          kind: "delivered",
-          deliveredAt: at,
-          ...optional("deliveryId", parts.at(-1)?.id),
-          ...optional("channelId", command.channelId),
-          ...historyFields(command.history),
-        }),
-      );
-    }
+    case "confirm_delivery":
+      return changed(deliverPost(record, at, command));
     case "postpone_delivery": {
       if (record.deliveryAttempts >= DELIVERY_MAX_ATTEMPTS) return exhausted(record, command.code, at);
       const delayMs = command.retryAfterMs ?? deliveryBackoff(record);
@@ -215,16 +204,7 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
     // After a restore: the post was made when this record had moved on, which the backup does not know.
     case "prove_delivered":
     case "resolve_delivered":
-      return changed(
-        deliver(record, at, {
-          kind: "delivered",
-          deliveredAt: at,
-          ...optional("deliveryId", command.deliveryId),
-          ...optional("channelId", command.channelId),
-          ...historyFields(command.history),
-          ...(command.proof === undefined ? {} : { proof: { ...command.proof, at } }),
-        }),
-      );
+      return changed(deliverPost(record, at, command));
     case "resolve_not_delivered":
       return deliverAgain(record, nowMs, at, "resolved_not_delivered");
     case "prove_absent":

@@ -31,7 +31,7 @@ test("an unknown outcome is looked up at once; a proof settles it with its evide
   world.script.deliver = async () => UNKNOWN;
   world.script.find = async () => ({
     kind: "delivered",
-    parts: [{ id: "p7" }],
+    parts: [{ id: "p6" }, { id: "p7" }],
     channelId: "room",
     evidence: "row 7",
   });
@@ -46,7 +46,33 @@ test("an unknown outcome is looked up at once; a proof settles it with its evide
     historyRecorded: true,
     proof: { by: "channel", evidence: "row 7" },
   });
+  const at = world.record(answer.continuationId).receipt?.deliveredAt ?? "";
+  expect(world.record(answer.continuationId).deliveryParts).toEqual([
+    { id: "p6", at },
+    { id: "p7", at },
+  ]);
   expect([world.posts.length, world.history.length]).toEqual([1, 1]);
+});
+
+test("a proof of what is held after a restore keeps the id of every part too", async () => {
+  const before = await createWorld();
+  const answer = await before.claimed();
+  await before.submit(answer);
+  await before.service.stop();
+  await before.store.close();
+  const world = await before.restart({ hold: { held: [answer.continuationId], keep: async () => {} } });
+  world.script.find = async () => ({
+    kind: "delivered",
+    parts: [{ id: "p6" }, { id: "p7" }],
+    evidence: "row 7",
+  });
+  expect((await world.service.operator.prove(answer.continuationId)).ok).toBe(true);
+  const { state, receipt, deliveryParts } = world.record(answer.continuationId);
+  expect([state, receipt?.deliveryId, deliveryParts?.map(({ id }) => id)]).toEqual([
+    "delivered",
+    "p7",
+    ["p6", "p7"],
+  ]);
 });
 
 describe("absence", () => {

@@ -39,7 +39,12 @@ const SAMPLES: Record<CommandKind, Command> = {
   retry: { kind: "retry", allowUnknown: true },
   cancel: { kind: "cancel" },
   resolve_delivered: { kind: "resolve_delivered", deliveryId: "d", history: HISTORY },
-  prove_delivered: { kind: "prove_delivered", history: HISTORY, proof: { by: "channel", evidence: "row" } },
+  prove_delivered: {
+    kind: "prove_delivered",
+    parts: [{ id: "p" }],
+    history: HISTORY,
+    proof: { by: "channel", evidence: "row" },
+  },
   resolve_not_delivered: { kind: "resolve_not_delivered" },
   prove_absent: { kind: "prove_absent" },
   resolve_dead_lettered: { kind: "resolve_dead_lettered" },
