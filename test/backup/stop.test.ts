@@ -65,7 +65,7 @@ test("it ends the backup instead of waiting for it, and whoever asked for it is 
     );
     gate.resolve();
     const response = await answer;
-    expect(await response.json()).toMatchObject({ code: "backup_failed" });
+    expect(await response.json()).toMatchObject({ error: { code: "backup_failed" } });
     await stopped;
     expect(existsSync(join(path, "copy"))).toBe(false);
   } finally {
