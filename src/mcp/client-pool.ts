@@ -4,6 +4,7 @@ import type { McpServerSpec } from "../core/mcp-servers.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import type { Connection } from "./connection.ts";
 import type { Listing } from "./listing.ts";
+import { createRestartDelays } from "./restart-delays.ts";
 import { unlessAborted } from "./unless-aborted.ts";
 
 /**
@@ -12,7 +13,8 @@ import { unlessAborted } from "./unless-aborted.ts";
  * I1. A shared client is closed only when nobody has it on loan: it idled, it was lost, or a rotation retired it.
  * I2. At most `maxClients` clients live, besides those that are ending (bounded in time); a client that nobody uses
  *     gives way, else the new one is refused.
- * I3. A shared server that fails is started again, at first at once, then after a growing delay.
+ * I3. A server that fails is started again, at first at once, then after a growing delay. One that does not list its
+ *     tools has failed, whether it is connected or not.
  * I4. After `close` no client lives.
  */
 
@@ -20,11 +22,6 @@ import { unlessAborted } from "./unless-aborted.ts";
 export const MAX_CLIENTS = 128;
 /** A shared client that nobody borrowed for so long is closed; ours. */
 export const IDLE_CLOSE_MS = 10 * MINUTE_MS;
-/** Between starts of a server that fails: doubling from the base to the cap; ours. */
-export const RESTART_BASE_MS = SECOND_MS;
-export const RESTART_CAP_MS = 5 * MINUTE_MS;
-/** Whoever stayed up for so long starts again as if it had never failed. */
-export const STABLE_AFTER_MS = MINUTE_MS;
 
 export interface PoolOptions {
   /** Makes the shared client of a server; nothing starts before its `connect`. */
@@ -55,15 +52,11 @@ export interface ClientPool {
 interface Shared {
   readonly connection: Connection;
   readonly ready: Promise<Listing>;
-  readonly startedAt: number;
+  /** Since when it has been connected and listed; undefined before. */
+  readySince: number | undefined;
   loans: number;
   retired: boolean;
   cancelIdle: () => void;
-}
-
-interface Failures {
-  count: number;
-  notBefore: number;
 }
 
 export function createClientPool({
@@ -75,7 +68,7 @@ export function createClientPool({
   const shared = new Map<string, Shared>();
   const live = new Set<Connection>();
   const ending = new Set<Promise<void>>();
-  const failures = new Map<string, Failures>();
+  const delays = createRestartDelays(clock, logger);
   const stop = new AbortController();
 
   const end = (connection: Connection): Promise<void> => {
@@ -112,13 +105,20 @@ export function createClientPool({
     release: async () => {},
   });
 
-  const noteFailure = (server: string, entry: Shared) => {
-    const before = clock.now() - entry.startedAt >= STABLE_AFTER_MS ? undefined : failures.get(server);
-    const count = (before?.count ?? 0) + 1;
-    // The first time at once: a server may have had its reasons.
-    const delay = count === 1 ? 0 : Math.min(RESTART_BASE_MS * 2 ** (count - 2), RESTART_CAP_MS);
-    failures.set(server, { count, notBefore: clock.now() + delay });
-    logger.warn("an mcp server failed", { server, failures: count, restartAfterMs: delay });
+  /** Why no new client of the server may be started now, as an empty loan; undefined when it may. */
+  const notNow = (server: string): Loan | undefined => {
+    const wait = delays.waitMs(server);
+    if (wait > 0)
+      return nothing(server, `it failed; it is started again in ${Math.ceil(wait / SECOND_MS)} s`);
+    if (stop.signal.aborted) return nothing(server, "the tool host is closed");
+    if (!room()) return nothing(server, `${maxClients} clients are in use already`);
+    return undefined;
+  };
+
+  const fail = (server: string, entry: Shared) => {
+    if (entry.retired) return;
+    delays.failed(server, entry.readySince);
+    retire(server, entry);
   };
 
   const start = (server: string, spec: McpServerSpec): Shared => {
@@ -126,8 +126,11 @@ export function createClientPool({
     live.add(connection);
     const entry: Shared = {
       connection,
-      ready: connection.connect(stop.signal),
-      startedAt: clock.now(),
+      ready: connection.connect(stop.signal).then((listing) => {
+        if (!listing.failed) entry.readySince = clock.now();
+        return listing;
+      }),
+      readySince: undefined,
       loans: 0,
       retired: false,
       cancelIdle: () => {},
@@ -166,35 +169,24 @@ export function createClientPool({
     async borrow(server, spec, signal) {
       let entry = shared.get(server);
       if (entry !== undefined && (await isLost(entry))) {
-        // Whoever came first has seen to it.
-        if (shared.get(server) === entry) {
-          noteFailure(server, entry);
-          retire(server, entry);
-        }
+        fail(server, entry);
         entry = shared.get(server);
       }
       if (entry === undefined) {
-        const wait = (failures.get(server)?.notBefore ?? 0) - clock.now();
-        if (wait > 0)
-          return nothing(server, `it failed; it is started again in ${Math.ceil(wait / SECOND_MS)} s`);
-        if (stop.signal.aborted) return nothing(server, "the tool host is closed");
-        if (!room()) return nothing(server, `${maxClients} clients are in use already`);
+        const refused = notNow(server);
+        if (refused !== undefined) return refused;
         entry = start(server, spec);
       }
       entry.loans += 1;
       entry.cancelIdle();
       try {
         const first = await unlessAborted(entry.ready, signal, openingAborted);
-        if (!entry.connection.isOpen()) {
-          if (!entry.retired) {
-            noteFailure(server, entry);
-            retire(server, entry);
-          }
-          giveBack(server, entry);
-          return { ...nothing(server, ""), listing: first };
-        }
-        const listing = await unlessAborted(entry.connection.list(), signal, openingAborted);
-        return lend(server, entry, listing);
+        const usable = !first.failed && entry.connection.isOpen();
+        const listing = usable ? await unlessAborted(entry.connection.list(), signal, openingAborted) : first;
+        if (usable && !listing.failed) return lend(server, entry, listing);
+        fail(server, entry);
+        giveBack(server, entry);
+        return { ...nothing(server, ""), listing };
       } catch (error) {
         giveBack(server, entry);
         throw error;
@@ -203,11 +195,15 @@ export function createClientPool({
 
     async open(connection, signal) {
       const { server } = connection;
-      if (stop.signal.aborted) return nothing(server, "the tool host is closed");
-      if (!room()) return nothing(server, `${maxClients} clients are in use already`);
+      const refused = notNow(server);
+      if (refused !== undefined) return refused;
       live.add(connection);
       let released: Promise<void> | undefined;
-      const listing = await connection.connect(AbortSignal.any([signal, stop.signal]));
+      const either = AbortSignal.any([signal, stop.signal]);
+      const listing = await connection.connect(either);
+      if (!listing.failed) delays.forget(server);
+      // That the run ended is no failure of the server.
+      else if (!either.aborted) delays.failed(server, undefined);
       return {
         listing,
         connection,
@@ -219,7 +215,7 @@ export function createClientPool({
     },
 
     rotate() {
-      failures.clear();
+      delays.forget();
       for (const [server, entry] of [...shared]) retire(server, entry);
     },
 

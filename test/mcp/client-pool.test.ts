@@ -5,11 +5,9 @@ import {
   createClientPool,
   IDLE_CLOSE_MS,
   type PoolOptions,
-  RESTART_BASE_MS,
-  RESTART_CAP_MS,
-  STABLE_AFTER_MS,
 } from "../../src/mcp/client-pool.ts";
 import type { Connection } from "../../src/mcp/connection.ts";
+import { RESTART_BASE_MS, RESTART_CAP_MS, STABLE_AFTER_MS } from "../../src/mcp/restart-delays.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { never } from "../support/mcp-host.ts";
 import { silentLogger } from "../support/silent-logger.ts";
@@ -27,16 +25,18 @@ interface World {
   readonly made: FakeClient[];
   /** While true, servers can't be reached. */
   down: boolean;
+  /** While true, servers can be reached but don't list their tools. */
+  mute: boolean;
   /** While set, a connect waits for it. */
   gate: Promise<void> | undefined;
 }
 
 const SPEC = { command: "x" };
 
-function client(server: string, world: Pick<World, "down" | "gate">): FakeClient {
+function client(server: string, world: Pick<World, "down" | "mute" | "gate">): FakeClient {
   let open = false;
   let closed = false;
-  const listing = () => ({ tools: [], warnings: [], failed: !open });
+  const listing = () => ({ tools: [], warnings: [], failed: !open || world.mute });
   return {
     server,
     async connect() {
@@ -61,7 +61,7 @@ function client(server: string, world: Pick<World, "down" | "gate">): FakeClient
 function world(over: Partial<PoolOptions> = {}): World {
   const clock = createFakeClock();
   const made: FakeClient[] = [];
-  const state = { down: false, gate: undefined as Promise<void> | undefined };
+  const state = { down: false, mute: false, gate: undefined as Promise<void> | undefined };
   const pool = createClientPool({
     create(server) {
       const next = client(server, state);
@@ -156,6 +156,63 @@ describe("a server that fails", () => {
       expect(it.made.length).toBe(before + 1);
     }
     expect(it.made.every((each) => each.closed())).toBe(true);
+  });
+
+  test("that is one run's own waits in the same way, until it works again", async () => {
+    const it = world();
+    const attempt = async () => {
+      const own = client("own", it);
+      const loan = await it.pool.open(own, never);
+      await loan.release();
+      return loan.listing;
+    };
+    it.down = true;
+    for (let round = 0; round < 2; round += 1) expect((await attempt()).warnings).toEqual([]);
+    expect((await attempt()).warnings[0]?.message).toBe("own: it failed; it is started again in 1 s");
+    it.clock.advance(RESTART_BASE_MS);
+    it.down = false;
+    expect((await attempt()).failed).toBe(false);
+    it.down = true;
+    for (let round = 0; round < 2; round += 1) expect((await attempt()).warnings).toEqual([]);
+  });
+
+  test("is not counted when the run itself was aborted", async () => {
+    const it = world();
+    it.down = true;
+    for (let round = 0; round < 3; round += 1) await it.pool.open(client("own", it), AbortSignal.abort());
+    expect((await it.pool.open(client("own", it), never)).listing.warnings).toEqual([]);
+  });
+
+  test("by being silent until the limit is not taken for one that stayed up", async () => {
+    const it = world();
+    it.down = true;
+    for (let round = 0; round < 2; round += 1) {
+      const gate = Promise.withResolvers<void>();
+      it.gate = gate.promise;
+      const waiting = it.pool.borrow("a", SPEC, never);
+      it.clock.advance(STABLE_AFTER_MS);
+      gate.resolve();
+      await waiting;
+    }
+    const { listing } = await it.pool.borrow("a", SPEC, never);
+    expect(listing.warnings[0]?.message).toContain("it is started again in");
+  });
+
+  test("by not listing its tools is closed, and waits as if it could not be reached", async () => {
+    const it = world();
+    const attempt = async () => it.pool.borrow("a", SPEC, never);
+    it.mute = true;
+    for (let round = 0; round < 2; round += 1) expect((await attempt()).connection).toBeUndefined();
+    expect(it.made.map((each) => each.closed())).toEqual([true, true]);
+    expect((await attempt()).listing.warnings[0]?.message).toContain("it is started again in 1 s");
+    it.clock.advance(RESTART_BASE_MS);
+    it.mute = false;
+    const loan = await attempt();
+    it.mute = true;
+    expect((await attempt()).connection).toBeUndefined();
+    expect(it.made.at(-1)?.closed()).toBe(false);
+    await loan.release();
+    expect(it.made.at(-1)?.closed()).toBe(true);
   });
 
   test("after a rotation is started at once", async () => {
