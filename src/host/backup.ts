@@ -14,8 +14,8 @@ import { type Clock, FileFault, type FileStep, type FileSystem, type Ids } from 
 import type { ContinuationStore } from "../core/ports/store.ts";
 import { STORE_ENTRIES } from "../core/store-files.ts";
 import type { BackupReport } from "../core/wire.ts";
-import { checkContinuationStore } from "../store/check.ts";
-import { stateFiles } from "../store/copy.ts";
+import { checkContinuationStore, type StoreCheck } from "../store/check.ts";
+import { stateFiles, unsettledIds } from "../store/copy.ts";
 import { isTemporary, readSecureFile } from "../store/secure.ts";
 import { checkTurns } from "../turns/check.ts";
 import { copyTurns } from "../turns/copy.ts";
@@ -258,7 +258,9 @@ async function verifyStaged(fs: FileSystem, staging: string, signal: AbortSignal
   const reader = openBackup(fs, staging);
   await verifyBackup(reader, () => requireTime(signal));
   const places = { hostDir: join(staging, HOST_PART), stateDir: join(staging, STATE_PART) };
-  requireSound(fs, places, reader.manifest);
+  const { migrationDue } = requireSound(fs, places, reader.manifest);
+  // A restore needs what is unfinished in it, and state that can't be converted does not say.
+  if (migrationDue) unsettledIds(fs, places.stateDir, reader.manifest.createdAt);
 }
 
 /** Throws `backup_invalid` when the state in these folders would not open, or is not that of the manifest. */
@@ -266,7 +268,7 @@ export function requireSound(
   fs: FileSystem,
   { hostDir, stateDir }: { hostDir: string; stateDir: string },
   manifest: BackupManifest,
-): void {
+): StoreCheck {
   const check = checkContinuationStore({ fs, stateDir });
   const finding = check.findings.find((found) => found.affects === undefined);
   if (finding !== undefined) {
@@ -287,4 +289,5 @@ export function requireSound(
   if (turns.kind === "corrupt" || turns.kind === "unsafe" || turns.kind === "unreadable") {
     throw new BackupError("backup_invalid", `the copy of the ledger is not sound: ${turns.detail}`);
   }
+  return check;
 }

@@ -11,6 +11,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { isSettled } from "../../src/core/record.ts";
+import { backupStoppedHost } from "../../src/host/backup-offline.ts";
 import { restoreBackup } from "../../src/host/restore.ts";
 import { loadConfig, type MonoAgentApp, startMonoAgent } from "../../src/index.ts";
 // @ts-expect-error: plain JavaScript beside the fixtures, used as it is
@@ -104,4 +105,21 @@ test("a state of the present format is not backed up by a start", async () => {
   await start(path);
   await start(path);
   expect(backups(path)).toEqual([]);
+});
+
+test("state that can't be converted is not backed up as if it could be restored: the refusal names the cause", async () => {
+  for (const [name, why] of [
+    ["v1/with-v2-conflict", "continuation "],
+    ["v1/malformed-record", "continuations-v1.json"],
+  ] as const) {
+    const live = join(path, name);
+    const places = { hostDir: join(live, ".mono-agent"), stateDir: stateDir(live) };
+    materialize(name, places.stateDir);
+    for (const target of ["copy", "copy.tar"]) {
+      const making = backupStoppedHost(places, join(live, target));
+      await expect(making).rejects.toMatchObject({ code: "backup_failed" });
+      await expect(making).rejects.toThrow(why);
+      expect(readdirSync(live)).toEqual([".mono-agent"]);
+    }
+  }
 });
