@@ -75,7 +75,9 @@ export function createOperatorActions(
 
     show(continuationId) {
       const record = store.durable.get(continuationId);
-      return record === undefined ? refuse("not_found", "No such continuation.") : ok(detailOf(record, hold));
+      return record === undefined
+        ? refuse("not_found", "No such continuation.")
+        : ok(detailOf(record, clock.now(), hold));
     },
 
     owed(query) {
@@ -84,12 +86,12 @@ export function createOperatorActions(
       const now = clock.now();
       const open = store.durable
         .inStates(NOT_KEPT)
-        .filter((record) => waitsForOf(record, hold) !== undefined);
+        .filter((record) => waitsForOf(record, now, hold) !== undefined);
       open.sort((a, b) => Date.parse(a.deadline) - Date.parse(b.deadline));
       return ok({
         owed: open.slice(0, limit).map((record) => owedOf(record, now, hold)),
         total: open.length,
-        needPerson: open.filter((record) => needsPerson(record, hold)).length,
+        needPerson: open.filter((record) => needsPerson(record, now, hold)).length,
       });
     },
 

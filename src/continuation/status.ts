@@ -47,8 +47,12 @@ export function statusOf(record: ContinuationRecord): ContinuationStatus {
 }
 
 /** The status, its timeline (records of older runtimes have none) and what it waits for. */
-export function detailOf(record: ContinuationRecord, hold: Held = NOTHING_HELD): ContinuationDetail {
-  const waitsFor = waitsForOf(record, hold);
+export function detailOf(
+  record: ContinuationRecord,
+  nowMs: number,
+  hold: Held = NOTHING_HELD,
+): ContinuationDetail {
+  const waitsFor = waitsForOf(record, nowMs, hold);
   return {
     ...statusOf(record),
     timeline: record.timeline ?? [{ at: record.createdAt, what: "claimed" }],
@@ -57,9 +61,13 @@ export function detailOf(record: ContinuationRecord, hold: Held = NOTHING_HELD):
 }
 
 /** One sentence: what must happen next, and who does it. Undefined when nothing is left to happen. */
-export function waitsForOf(record: ContinuationRecord, hold: Held = NOTHING_HELD): string | undefined {
+export function waitsForOf(
+  record: ContinuationRecord,
+  nowMs: number,
+  hold: Held = NOTHING_HELD,
+): string | undefined {
   if (isHeld(record, hold)) return HELD;
-  const own = waitsForState(record);
+  const own = waitsForState(record, nowMs);
   const later = record.state === "claimed" && hold.has(record.continuationId);
   return later ? `${own}; then for ${HELD}` : own;
 }
@@ -67,7 +75,7 @@ export function waitsForOf(record: ContinuationRecord, hold: Held = NOTHING_HELD
 const HELD =
   "a release after the restore: it may have been answered after the backup (continuations prove, continuations release)";
 
-function waitsForState(record: ContinuationRecord): string | undefined {
+function waitsForState(record: ContinuationRecord, nowMs: number): string | undefined {
   const retryAt = record.nextAttemptAt === undefined ? "" : `; next attempt at ${record.nextAttemptAt}`;
   switch (record.state) {
     case "claimed":
@@ -88,13 +96,18 @@ function waitsForState(record: ContinuationRecord): string | undefined {
     case "delivery_unknown":
       return "a proof by the channel, or an operator's decision (continuations resolve)";
     case "dead_lettered":
-      return record.synthesizedText === undefined ? undefined : "an operator's retry, if it is still wanted";
+      return canBeRetried(record, nowMs) ? "an operator's retry, if it is still wanted" : undefined;
     default:
       return undefined;
   }
 }
 
-/** States in which a promise may still be open; a dead letter is when its text can be retried. */
+/** Past the deadline every decision on a dead letter is refused. */
+function canBeRetried(record: ContinuationRecord, nowMs: number): boolean {
+  return record.synthesizedText !== undefined && nowMs < Date.parse(record.deadline);
+}
+
+/** States in which a promise may still be open; a dead letter is when its text can be retried, until its deadline. */
 export const NOT_KEPT: readonly ContinuationState[] = [
   "claimed",
   "result_received",
@@ -105,9 +118,10 @@ export const NOT_KEPT: readonly ContinuationState[] = [
   "dead_lettered",
 ];
 
-/** Nothing happens by itself any more. */
-export function needsPerson(record: ContinuationRecord, hold: Held = NOTHING_HELD): boolean {
-  return isHeld(record, hold) || record.state === "delivery_unknown" || record.state === "dead_lettered";
+/** Nothing happens by itself any more, and a person can still do something. */
+export function needsPerson(record: ContinuationRecord, nowMs: number, hold: Held = NOTHING_HELD): boolean {
+  if (record.state === "dead_lettered") return canBeRetried(record, nowMs);
+  return isHeld(record, hold) || record.state === "delivery_unknown";
 }
 
 export function owedOf(record: ContinuationRecord, nowMs: number, hold: Held = NOTHING_HELD): OwedItem {
@@ -115,8 +129,8 @@ export function owedOf(record: ContinuationRecord, nowMs: number, hold: Held = N
     ...statusOf(record),
     ageMs: Math.max(0, nowMs - Date.parse(record.createdAt)),
     overdue: nowMs >= Date.parse(record.deadline),
-    waitsFor: waitsForOf(record, hold) ?? "nothing",
-    needsPerson: needsPerson(record, hold),
+    waitsFor: waitsForOf(record, nowMs, hold) ?? "nothing",
+    needsPerson: needsPerson(record, nowMs, hold),
   };
 }
 

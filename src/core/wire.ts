@@ -109,7 +109,7 @@ export const statusDetailSchema = statusSchema.extend({
 });
 export type ContinuationDetail = z.infer<typeof statusDetailSchema>;
 
-/** One promise that is not kept yet. `needsPerson`: nothing will happen by itself any more. */
+/** One promise that is not kept yet. `needsPerson`: nothing happens by itself any more, and a person can still decide. */
 export const owedItemSchema = statusSchema.extend({
   ageMs: z.int().min(0),
   overdue: z.boolean(),

@@ -225,6 +225,33 @@ describe("owed and watch", () => {
     expect(JSON.stringify(owed.value)).not.toContain("test:room");
   });
 
+  test("a dead letter that nobody can retry any more is owed no more, and one of its unknown siblings still is", async () => {
+    const { world, id } = await unknown();
+    world.script.deliver = async () => ({ kind: "permanent", code: "channel_gone", reason: "gone" });
+    const dead = await world.claimed("dead");
+    await world.submit(dead);
+    const { continuationId } = dead;
+    await idle();
+    const seen = () => {
+      const owed = world.service.operator.owed({});
+      const detail = world.service.operator.show(continuationId);
+      if (!owed.ok || !detail.ok) throw new Error("refused");
+      const ids = owed.value.owed.map((item) => item.continuationId);
+      return { ids: ids.sort(), needPerson: owed.value.needPerson, waitsFor: detail.value.waitsFor };
+    };
+    const until = Date.parse(world.record(continuationId).deadline);
+    world.clock.advance(until - 1 - world.clock.now());
+    expect(seen()).toEqual({
+      ids: [id, continuationId].sort(),
+      needPerson: 2,
+      waitsFor: "an operator's retry, if it is still wanted",
+    });
+    world.clock.advance(1);
+    const retried = await world.service.operator.retry(continuationId, {});
+    expect(retried.ok || retried.refusal.code).toBe("continuation_expired");
+    expect(seen()).toEqual({ ids: [id], needPerson: 1, waitsFor: undefined });
+  });
+
   test("watch tells each durable change with its state and what it was", async () => {
     const world = await createWorld();
     const seen: string[] = [];

@@ -37,7 +37,7 @@ test("no view of a record shows anything private, in any state", () => {
     ] as const) {
       const record = { ...recordIn(state), ...PRIVATE, originContextState };
       const status = statusOf(record);
-      const detail = detailOf(record);
+      const detail = detailOf(record, NOW_MS);
       const owed = owedOf(record, NOW_MS);
       expect(statusSchema.strict().safeParse(status).success).toBe(true);
       expect(statusDetailSchema.strict().safeParse(detail).success).toBe(true);
