@@ -9,6 +9,7 @@ import { createIds } from "../platform/ids.ts";
 import { ownershipLock } from "../store/ownership.ts";
 import { writeBackup } from "./backup.ts";
 import { FOLDER_MODE } from "./backup-format.ts";
+import { readRestored } from "./restored.ts";
 import { BACKUPS_FOLDER, HOST_LOCK } from "./state-entries.ts";
 
 export interface StatePlaces {
@@ -20,7 +21,7 @@ export interface StatePlaces {
 /**
  * Backs up the state of a host that does not run, under the locks of both stores. "running" when a host owns it: then
  * only that host can make one. Rejects with a `BackupError`, or `store_owned` when another program has the
- * continuation state.
+ * continuation state. What an interrupted restore left is refused: its copy would not say so any more.
  */
 export async function backupStoppedHost(
   places: StatePlaces,
@@ -45,6 +46,7 @@ export async function backupStoppedHost(
       if (error instanceof StoreError && error.code === "store_owned") return "running";
       throw error;
     }
+    readRestored(fs, hostDir);
     const owned = exists(stateDir) ? stateDir : undefined;
     if (owned !== undefined) locks.push(lock(join(owned, STORE_ENTRIES.owner)));
     return await writeBackup({ fs, hostDir, stateDir: owned }, target, { clock, ids: createIds() });

@@ -19,6 +19,7 @@ import { ownershipLock } from "../store/ownership.ts";
 import { CHUNK_BYTES } from "./backup-format.ts";
 import { backupBeforeMigration } from "./backup-offline.ts";
 import { openBackup, requireSame } from "./backup-reader.ts";
+import { readRestored } from "./restored.ts";
 import { BACKUPS_FOLDER, HOST_LOCK } from "./state-entries.ts";
 import { prepareStateFolder } from "./state-folder.ts";
 
@@ -135,6 +136,7 @@ async function owning<T>(
   try {
     prepareStateFolder(fs, config.host.stateDir, logger);
     lock = ownershipLock(fs, clock, process.pid)(join(config.host.stateDir, HOST_LOCK));
+    readRestored(fs, config.host.stateDir);
     return await work(fs);
   } finally {
     lock?.release();

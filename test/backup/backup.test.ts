@@ -346,6 +346,12 @@ describe("a restore", () => {
     const text = readFileSync(mark, "utf8");
     writeFileSync(mark, text.replace('"complete": true', '"complete": false'));
     await expect(start(other)).rejects.toMatchObject({ code: "restore_incomplete" });
+    // A copy of it would have lost the mark that says so.
+    await expect(backupStoppedHost(places(other), join(path, "again"))).rejects.toMatchObject({
+      code: "restore_incomplete",
+    });
+    const pruned = await cliRun(other, ["migrate", "--prune-legacy"], { env });
+    expect([pruned.code, pruned.err.includes("was interrupted")]).toEqual([1, true]);
     writeFileSync(mark, text.slice(0, 40));
     await expect(start(other)).rejects.toMatchObject({ code: "backup_invalid" });
     const doctor = await cliRun(other, ["doctor"], { env });
