@@ -8,6 +8,7 @@ import { bounded } from "./bounded.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import { destinationBlocks } from "./destination.ts";
 import type { Ledger } from "./ledger.ts";
+import { synthesisBlocks } from "./readiness.ts";
 
 /** The fixed answer when the origin context can't be restored (seed-000, Synthesis and delivery). */
 export const ORIGIN_CONTEXT_UNAVAILABLE_TEXT =
@@ -27,8 +28,8 @@ export function isActionable(payload: JsonValue): boolean {
 
 /**
  * One `result_received` record, in the decision order of protocol.md: context pending → defer; binding wrong →
- * dead letter; silent and not actionable need no model; snapshot lost → fixed text; destination not ready → defer;
- * else exactly one synthesis, counted durably before the model is called.
+ * dead letter; silent and not actionable need no model; snapshot lost → fixed text; destination or model not
+ * ready → defer; else exactly one synthesis, counted durably before the model is called.
  */
 export function createSynthesisJob(deps: ContinuationDeps, ledger: Ledger, owner: string) {
   const { store, clock, limits, logger } = deps;
@@ -68,6 +69,7 @@ export function createSynthesisJob(deps: ContinuationDeps, ledger: Ledger, owner
       return;
     }
     if (record.mode !== "capture" && (await destinationBlocks(record, deps, ledger))) return;
+    if (await synthesisBlocks(record, deps, ledger)) return;
 
     if (stop.aborted) return;
     const begun = await ledger.apply(id, { kind: "begin_synthesis", owner });

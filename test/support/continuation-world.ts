@@ -16,7 +16,7 @@ import type {
 import type { FileSystem } from "../../src/core/ports/platform.ts";
 import type { RunOrigin } from "../../src/core/ports/run-claims.ts";
 import type { ContinuationStore } from "../../src/core/ports/store.ts";
-import type { SynthesisRequest } from "../../src/core/ports/synthesis.ts";
+import type { SynthesisReadiness, SynthesisRequest } from "../../src/core/ports/synthesis.ts";
 import { buildSnapshot } from "../../src/core/snapshot.ts";
 import type { ClaimAnswer } from "../../src/core/wire.ts";
 import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
@@ -53,6 +53,7 @@ export interface World {
 /** What the outside answers; a test changes it at any time. */
 export interface Script {
   synthesize: (request: SynthesisRequest) => Promise<string>;
+  ready: () => SynthesisReadiness;
   deliver: (request: DeliveryRequest) => Promise<DeliveryOutcome>;
   find: (deliveryKey: string) => Promise<DeliveryProof>;
   supports: (destination: string) => DestinationSupport;
@@ -92,6 +93,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
   const history: World["history"] = [];
   const script: Script = {
     synthesize: async () => "the answer",
+    ready: () => true,
     deliver: async () => ({ kind: "delivered", parts: [{ id: `post-${posts.length}` }], channelId: "test" }),
     find: async () => ({ kind: "unknown" }),
     supports: (destination) => (destination.startsWith("test:") ? "supported" : "never"),
@@ -109,6 +111,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     baseUrl: "http://127.0.0.1:4319",
     hold: options.hold,
     synthesis: {
+      ready: () => script.ready(),
       synthesize(request) {
         syntheses.push(request);
         return script.synthesize(request);
