@@ -154,6 +154,8 @@ function keyWarnings({ raw }: CheckInput): string[] {
 
 /** A local server says nothing of its window, and many drop the beginning of what is too long without a word. */
 function windowWarnings(input: CheckInput): string[] {
+  // Commands that call no model would only repeat what the host said.
+  if (input.secretsOptional) return [];
   const local = fieldOf(BLOCKS.providers, input.raw.providers ?? {})?.local;
   if (local === undefined) return [];
   const named = namedModels(input);

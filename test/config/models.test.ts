@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { inspect } from "node:util";
+import { loadConfig } from "../../src/config/load.ts";
 import { effectiveConfig } from "../../src/config/show.ts";
 import { configuredModel, singleModel, takesImages } from "../../src/host/models.ts";
 import { type ConfigFolder, configFolder } from "../support/config-folder.ts";
@@ -135,6 +136,8 @@ describe("models in the configuration", () => {
     const own = [{ id: "lm", type: "lmstudio", models: [{ id: "c", images: true }] }];
     const typed = folder.load({ runtime: { model: "lmstudio:c" }, providers: { local: own } });
     expect(typed.warnings).toEqual([unsized("runtime.model", "lmstudio:c")]);
+    const operator = loadConfig({ cwd: folder.path, env: {}, secretsOptional: true });
+    expect(operator.warnings).toEqual([]);
   });
 
   test("take a local key from the file with a warning, show it nowhere, and not beside a variable", () => {
