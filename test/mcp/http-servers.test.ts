@@ -190,12 +190,17 @@ test("a message beyond the bound is not taken, a long stream of small ones is", 
       ),
       10,
     );
-  const events = Array(10).fill("data: x\n\n");
-  expect(await of("text/event-stream; charset=utf-8", events).text()).toBe(events.join(""));
+  for (const event of ["data: x\n\n", "data: x\r\r", "d: x\r\n\r\n"]) {
+    const events = event.repeat(10);
+    expect(await of("text/event-stream; charset=utf-8", Array(10).fill(event)).text()).toBe(events);
+    expect(await of("text/event-stream", [...events]).text()).toBe(events);
+  }
   expect(await of("application/json", ["12345", "67890"]).text()).toBe("1234567890");
   for (const [type, chunks] of [
     ["application/json", ["12345\n", "67890\n"]],
     ["text/event-stream", ["data: x\n\ndata: ", "yyyyy"]],
+    ["text/event-stream", Array(10).fill("data: x\n")],
+    ["text/event-stream", Array(10).fill("d: x\r\n")],
   ] as const) {
     const error = await of(type, [...chunks])
       .text()
