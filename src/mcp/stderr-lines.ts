@@ -25,6 +25,17 @@ export function environmentSecrets(
   return [...named.map(([, value]) => value), ...Object.values(configured)];
 }
 
+/** The values of the environment that stand in the arguments: by `${VAR}` in mcp.json whatever the variable is called. */
+export function argumentSecrets(
+  args: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): string[] {
+  return Object.values(env).filter(
+    (value): value is string =>
+      value !== undefined && value !== "" && args.some((arg) => arg.includes(value)),
+  );
+}
+
 /**
  * Cuts a child's standard error into bounded, redacted lines. `write` takes decoded text as it arrives, `end` gives
  * what is left without a newline. Memory is bounded by one line buffer.

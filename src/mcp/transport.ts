@@ -9,7 +9,7 @@ import { HttpStatusError } from "./failures.ts";
 import { authorizedFetch, type Fetch } from "./oauth-fetch.ts";
 import type { OAuthStore } from "./oauth-store.ts";
 import type { ProcessGuard } from "./process-guard.ts";
-import { environmentSecrets, type Redact, redactor } from "./stderr-lines.ts";
+import { argumentSecrets, environmentSecrets, type Redact, redactor } from "./stderr-lines.ts";
 import { createStdioTransport, type StdioTransport } from "./stdio.ts";
 
 /** What a server is reached with. */
@@ -52,7 +52,11 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
     case "stdio": {
       const codec = await import("@modelcontextprotocol/sdk/shared/stdio.js");
       const env = childEnvironment(baseEnv, target.env, grant, context);
-      const redact: Redact = redactor([...grantSecrets(grant), ...environmentSecrets(env, target.env)]);
+      const redact: Redact = redactor([
+        ...grantSecrets(grant),
+        ...environmentSecrets(env, target.env),
+        ...argumentSecrets(target.args, baseEnv),
+      ]);
       const stdio = createStdioTransport(
         {
           command: target.command,

@@ -109,14 +109,19 @@ describe("trusted values over stdio", () => {
   test("neither results nor log lines carry the token or configured values", async () => {
     const logger = createRecordingLogger();
     const host = start(
-      { work: script(PROBE, ["plain"], { OWN: "configured-secret-1" }) },
-      { continuationServers: ["work"], logger },
+      { work: script(PROBE, ["plain", "--db=u:inherited-value-2@h"], { OWN: "configured-secret-1" }) },
+      {
+        continuationServers: ["work"],
+        logger,
+        baseEnv: { ...process.env, PLAIN_NAME: "inherited-value-2" },
+      },
     );
     const session = await host.open(sessionRequest({ work: capability }));
     expect((await session.call("leak", {}, never)).text).toBe("token [redacted]");
     await session.close();
     const log = logger.lines.join("\n");
     expect(log).toContain("my token is [redacted] and [redacted]");
+    expect(log).toContain("my arguments are plain --db=u:[redacted]@h");
     expect(log).not.toContain(capability.token);
     expect(log).not.toContain("configured-secret-1");
   });

@@ -129,6 +129,7 @@ server.setRequestHandler(CallToolRequestSchema, async ({ params }, extra) => {
       process.exit(4);
       break;
     case "leak":
+      console.error(`my arguments are ${process.argv.slice(2).join(" ")}`);
       console.error(`my token is ${process.env.MONO_AGENT_CONTINUATION_CLAIM_TOKEN} and ${process.env.OWN}`);
       return text(`token ${process.env.MONO_AGENT_CONTINUATION_CLAIM_TOKEN}`);
     case "refuse":
