@@ -13,7 +13,7 @@ import type {
 import type { Clock, Ids, Logger } from "../core/ports/platform.ts";
 import type { RunClaims, RunOrigin } from "../core/ports/run-claims.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
-import type { SynthesisRequest } from "../core/ports/synthesis.ts";
+import type { SynthesisReadiness, SynthesisRequest } from "../core/ports/synthesis.ts";
 import type { ContinuationDetail } from "../core/wire.ts";
 import { createContinuationApp } from "../http/continuation-app.ts";
 import type { LiveEvents } from "../http/live-events.ts";
@@ -34,7 +34,7 @@ export type {
   HistoryOutcome,
 } from "../core/ports/delivery.ts";
 export type { RunClaims, RunOrigin } from "../core/ports/run-claims.ts";
-export type { SynthesisRequest } from "../core/ports/synthesis.ts";
+export type { SynthesisReadiness, SynthesisRequest } from "../core/ports/synthesis.ts";
 export { buildSnapshot, type OriginSnapshot, type SnapshotInput } from "../core/snapshot.ts";
 export {
   type ContinuationDetail,
@@ -66,6 +66,11 @@ export interface ContinuationsOptions {
   readonly logger?: Logger;
   /** One tool-free model call; never called twice for a continuation. */
   synthesize(request: SynthesisRequest): Promise<string>;
+  /**
+   * Whether a model call could begin now; asked before each one. Anything but true puts it off, at no attempt, until its
+   * back-off has passed (1 s doubling to 5 min); the code is shown as its `lastError`. Left out: always ready.
+   */
+  synthesisReady?(): SynthesisReadiness;
   /** Whether the destination can be served: `not_running` defers synthesis and delivery, `never` refuses the claim. */
   supports(destination: string): DestinationSupport;
   deliver(request: DeliveryRequest): Promise<DeliveryOutcome>;
@@ -135,7 +140,10 @@ export async function createContinuations(options: ContinuationsOptions): Promis
     detachedServices: new Map(Object.entries(detachedServices)),
     continuationServers,
     baseUrl: url,
-    synthesis: { synthesize: (request) => options.synthesize(request) },
+    synthesis: {
+      ready: () => options.synthesisReady?.() ?? true,
+      synthesize: (request) => options.synthesize(request),
+    },
     delivery: {
       supports: (destination) => options.supports(destination),
       deliver: (request) => options.deliver(request),

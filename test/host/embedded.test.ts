@@ -2,15 +2,42 @@ import { describe, expect, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { ConfigError, claimAnswerSchema, createContinuations } from "mono-agent/continuation";
+import {
+  ConfigError,
+  claimAnswerSchema,
+  createContinuations,
+  type SynthesisReadiness,
+} from "mono-agent/continuation";
 import { openStore, verifyContinuation } from "mono-agent/store";
 
 import { operatorToken } from "../../src/core/derive.ts";
-import { freePort } from "../support/binary.ts";
+import { freePort, until } from "../support/binary.ts";
 import { claimBody } from "../support/continuation-world.ts";
+import { createFakeClock } from "../support/fake-clock.ts";
 import { createRecordingLogger } from "../support/silent-logger.ts";
 
 /** The subpath exports, as an embedder has them. */
+
+const TOKEN = "a-token-of-some-length";
+const DETACHED = {
+  namedRoutes: { keep: { mode: "capture", conversationId: "room:7" } },
+  detachedServices: { ops: TOKEN },
+} as const;
+const call = (method: string, target: string, token: string, body?: unknown) =>
+  fetch(target, {
+    method,
+    headers: { authorization: `Bearer ${token}`, "x-mono-agent-service-name": "ops" },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+/** Claims `DETACHED`'s route and submits the result; gives the id. */
+async function submitted(url: string, clock = { now: Date.now }, taskKey = "task"): Promise<string> {
+  const claim = { ...claimBody({ clock } as never), taskKey, route: "keep" };
+  const claimed = await call("POST", `${url}/v1/continuations/detached/claim`, TOKEN, claim);
+  const { continuationId, resultUrl, token } = claimAnswerSchema.parse(await claimed.json());
+  const accepted = await call("PUT", resultUrl, token, { idempotencyKey: "k", payload: {} });
+  expect(accepted.status).toBe(202);
+  return continuationId;
+}
 
 const folder = () => mkdtempSync(join(tmpdir(), "mono-agent-embedded-"));
 
@@ -115,8 +142,7 @@ test("a watcher that connects while the service stops does not hold the stop", a
   const continuations = await createContinuations({
     state: { stateDir: join(path, "state") },
     listen: { port },
-    namedRoutes: { keep: { mode: "capture", conversationId: "room:7" } },
-    detachedServices: { ops: "a-token-of-some-length" },
+    ...DETACHED,
     logger,
     synthesize: () => {
       asked.resolve();
@@ -127,21 +153,7 @@ test("a watcher that connects while the service stops does not hold the stop", a
     recordHistory: async () => ({ recorded: true }),
   });
   const { url } = await continuations.start();
-  const call = (method: string, target: string, token: string, body?: unknown) =>
-    fetch(target, {
-      method,
-      headers: { authorization: `Bearer ${token}`, "x-mono-agent-service-name": "ops" },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    });
-  const claim = { ...claimBody({ clock: { now: Date.now } as never }), route: "keep" };
-  const claimed = await call(
-    "POST",
-    `${url}/v1/continuations/detached/claim`,
-    "a-token-of-some-length",
-    claim,
-  );
-  const { resultUrl, token } = claimAnswerSchema.parse(await claimed.json());
-  await call("PUT", resultUrl, token, { idempotencyKey: "k", payload: {} });
+  await submitted(url);
   await asked.promise;
 
   const stopped = continuations.stop();
@@ -153,6 +165,38 @@ test("a watcher that connects while the service stops does not hold the stop", a
   // The stream ended by itself, instead of being cut off.
   expect(await watching.text()).toStartWith(": connected");
   expect(logger.lines).toEqual([]);
+  rmSync(path, { recursive: true });
+});
+
+test("a synthesis waits, at no attempt, until the embedder says that it is ready", async () => {
+  const path = folder();
+  const clock = createFakeClock();
+  let ready: SynthesisReadiness = { code: "no_gpu" };
+  let calls = 0;
+  const continuations = await createContinuations({
+    state: { stateDir: join(path, "state") },
+    listen: { port: freePort() },
+    ...DETACHED,
+    clock,
+    synthesisReady: () => ready,
+    synthesize: async () => `answer ${++calls}`,
+    supports: () => "supported",
+    deliver: async () => ({ kind: "delivered", parts: [{ id: "p" }] }),
+    recordHistory: async () => ({ recorded: true }),
+  });
+  const { url } = await continuations.start();
+  const id = await submitted(url, clock);
+  await until("the deferral", async () => continuations.status(id)?.lastError?.code === "no_gpu");
+  const waiting = continuations.status(id);
+  expect([waiting?.state, waiting?.attempts.synthesis, waiting?.synthesisDeferrals]).toEqual([
+    "result_received",
+    0,
+    1,
+  ]);
+  ready = true;
+  clock.advance(1_000);
+  await until("the answer", async () => continuations.capturedContinuationText(id) === "answer 1");
+  await continuations.stop();
   rmSync(path, { recursive: true });
 });
 
