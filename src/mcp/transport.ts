@@ -109,7 +109,12 @@ function refusingPosts(send: Fetch): Fetch {
   };
 }
 
-/** A loopback server is reached directly: its claim token must not pass a proxy that the environment names. */
+/**
+ * A loopback server is reached directly: its claim token must not pass a proxy that the environment names. Bun would end
+ * whatever is silent for five minutes; how long a call may be silent is said by its own limits, and a stream of events
+ * may be for days.
+ */
 export async function directFetch(url: string | URL, init?: RequestInit): Promise<Response> {
-  return boundedBody(await fetch(url, isLoopbackUrl(String(url)) ? { ...init, proxy: false } : init));
+  const direct = isLoopbackUrl(String(url)) ? { proxy: false as const } : {};
+  return boundedBody(await fetch(url, { ...init, ...direct, timeout: false }));
 }

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, test } from "bun:test";
+import { afterEach, describe, expect, spyOn, test } from "bun:test";
 import { createServer, type IncomingHttpHeaders } from "node:http";
 import type { AddressInfo } from "node:net";
 import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
@@ -7,6 +7,7 @@ import { WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/
 import { McpError } from "../../src/core/errors.ts";
 import { boundedBody } from "../../src/mcp/bounded-body.ts";
 import { createConnection } from "../../src/mcp/connection.ts";
+import { directFetch } from "../../src/mcp/transport.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { capability, never, sessionRequest, toolHost } from "../support/mcp-host.ts";
 import { silentLogger } from "../support/silent-logger.ts";
@@ -207,6 +208,17 @@ test("a message beyond the bound is not taken, a long stream of small ones is", 
       .catch((thrown: unknown) => thrown);
     expect(String(error)).toContain("too big");
   }
+});
+
+test("only our own limits end what is silent, not Bun's five minutes", async () => {
+  const fetching = spyOn(globalThis, "fetch").mockImplementation((() =>
+    Promise.resolve(new Response("ok"))) as never);
+  cleanups.push(() => fetching.mockRestore());
+  for (const url of ["http://127.0.0.1:9/mcp", "https://example.com/mcp"]) await directFetch(url);
+  expect(fetching.mock.calls.map(([, init]) => init)).toEqual([
+    expect.objectContaining({ timeout: false, proxy: false }),
+    expect.objectContaining({ timeout: false }),
+  ]);
 });
 
 /** An SSE server; `refuse` may answer a message in another way. */
