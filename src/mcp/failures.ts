@@ -30,7 +30,14 @@ export function connectFailure(error: unknown, exit: string | undefined): string
   if (typeof code === "number" && code >= 100 && code < 600) return `it answered with HTTP ${code}`;
   if (typeof code === "number" && code < 0) return `it answered with protocol error ${code}`;
   if (typeof code === "string") return `it can't be reached (${code})`;
+  if (isUnreadable(error)) return `it ${UNREADABLE}`;
   return `it can't be reached (${name})`;
+}
+
+const UNREADABLE = "answered in a form that can't be read";
+
+function isUnreadable(error: unknown): boolean {
+  return describe(error).name.endsWith("ZodError");
 }
 
 export interface CallContext {
@@ -66,8 +73,8 @@ export async function callFailure(error: unknown, context: CallContext): Promise
     }
     return { isError: true, text: error.message };
   }
-  if (describe(error).name.endsWith("ZodError")) {
-    return { isError: true, text: `The server ${server} answered in a form that can't be read.` };
+  if (isUnreadable(error)) {
+    return { isError: true, text: `The server ${server} ${UNREADABLE}.` };
   }
   const { code } = describe(error);
   if (code === "ECONNREFUSED" || code === "ConnectionRefused") {

@@ -1,4 +1,5 @@
 import type { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { z } from "zod";
 import { sha256Hex } from "../core/digest.ts";
 import { canonicalJson, type JsonObject } from "../core/json.ts";
 import { SECOND_MS } from "../core/limits.ts";
@@ -33,16 +34,24 @@ export async function listTools(
   if (client.getServerCapabilities()?.tools !== undefined) {
     const version = serverVersion(client);
     const target = targetDigest(spec);
-    const { ListToolsResultSchema } = await import("@modelcontextprotocol/sdk/types.js");
+    const { PaginatedResultSchema, ToolSchema } = await import("@modelcontextprotocol/sdk/types.js");
+    // The tools are read one by one, so that a bad one takes only itself away.
+    const pageSchema = PaginatedResultSchema.extend({ tools: z.array(z.unknown()) });
     const seen = new Set<string>();
+    let unreadable = 0;
     let cursor: string | undefined;
     for (let page = 1; ; page += 1) {
       const params = cursor === undefined ? {} : { cursor };
-      const answer = await client.request({ method: "tools/list", params }, ListToolsResultSchema, {
+      const answer = await client.request({ method: "tools/list", params }, pageSchema, {
         signal,
         timeout: LIST_TIMEOUT_MS,
       });
-      for (const tool of answer.tools) {
+      for (const entry of answer.tools) {
+        const { data: tool } = ToolSchema.safeParse(entry);
+        if (tool === undefined) {
+          unreadable += 1;
+          continue;
+        }
         const inputSchema = tool.inputSchema as JsonObject;
         found.push({
           name: tool.name,
@@ -60,6 +69,10 @@ export async function listTools(
         break;
       }
       seen.add(cursor);
+    }
+    if (unreadable > 0) {
+      const message = `${server}: ${unreadable} of its tools can't be read and ${unreadable === 1 ? "is" : "are"} left out`;
+      warnings.push({ server, code: "mcp_list_tools_failed", message });
     }
   }
   const tools = found.filter(({ name }) => isToolAllowed(spec, name));

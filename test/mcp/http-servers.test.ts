@@ -210,6 +210,40 @@ test("a message beyond the bound is not taken, a long stream of small ones is", 
   }
 });
 
+describe("a list of tools", () => {
+  async function listing(tools: unknown) {
+    const http = Bun.serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      development: false,
+      async fetch(request) {
+        if (request.method !== "POST") return new Response(null, { status: 405 });
+        const { id, method } = (await request.json()) as { id?: number; method: string };
+        if (id === undefined) return new Response(null, { status: 202 });
+        const about = { protocolVersion: "2025-11-25", capabilities: { tools: {} } };
+        const result =
+          method === "initialize" ? { ...about, serverInfo: { name: "web", version: "1" } } : { tools };
+        return Response.json({ jsonrpc: "2.0", id, result });
+      },
+    });
+    cleanups.push(() => http.stop(true));
+    const { tools: offered, warnings } = await open(`http://127.0.0.1:${http.port}/mcp`, "http", false);
+    return [offered.map(({ name }) => name), warnings.map(({ message }) => message)];
+  }
+  const good = { name: "good", inputSchema: { type: "object" } };
+
+  test("loses only the tool that can't be read", async () => {
+    expect(await listing([{ name: "bad", inputSchema: { type: 5 } }, good, null])).toEqual([
+      ["good"],
+      ["web: 2 of its tools can't be read and are left out"],
+    ]);
+  });
+
+  test("that is none is said to be unreadable, not the server to be unreachable", async () => {
+    expect(await listing("no tools")).toEqual([[], ["web: it answered in a form that can't be read"]]);
+  });
+});
+
 test("only our own limits end what is silent, not Bun's five minutes", async () => {
   const fetching = spyOn(globalThis, "fetch").mockImplementation((() =>
     Promise.resolve(new Response("ok"))) as never);
