@@ -31,14 +31,19 @@ let library: Library | null | undefined;
 
 /** Opens `folder` for `sync`; undefined where syncfs can't be relied on. Throws when the folder can't be opened. */
 export function openForSyncfs(folder: string): Syncfs | undefined {
-  library ??= load();
+  if (library === undefined) library = load();
   const found = library;
   if (found === null) return undefined;
   const descriptor = openSync(folder, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
-  // Zero-extended, as some systems give the type as a signed number.
-  if (!LOCAL_FILESYSTEMS.has(statfsSync(folder).type >>> 0)) {
+  try {
+    // Zero-extended, as some systems give the type as a signed number.
+    if (!LOCAL_FILESYSTEMS.has(statfsSync(folder).type >>> 0)) {
+      closeSync(descriptor);
+      return undefined;
+    }
+  } catch (error) {
     closeSync(descriptor);
-    return undefined;
+    throw error;
   }
   return {
     sync() {

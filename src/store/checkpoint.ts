@@ -20,6 +20,8 @@ export interface Carry {
   /** Makes what is carried now durable in its own files. One at a time: a second call joins the first. */
   checkpoint(): Promise<void>;
   readonly checkpointing: boolean;
+  /** Resolves when no checkpoint is under way, whether it failed or not. */
+  idle(): Promise<void>;
 }
 
 export function createCarry(fs: FileSystem, paths: StorePaths): Carry {
@@ -59,6 +61,9 @@ export function createCarry(fs: FileSystem, paths: StorePaths): Carry {
         running = undefined;
       });
       return running;
+    },
+    async idle() {
+      await Promise.allSettled([running]);
     },
     get checkpointing() {
       return running !== undefined;

@@ -46,6 +46,8 @@ export interface Journal {
   fault(): StoreFault | undefined;
   /** A barrier after which every record is in its own file and the transaction file is durably gone. */
   drain(): Promise<void>;
+  /** Resolves when nothing is being written, also after a failure. Nothing may be enqueued meanwhile. */
+  idle(): Promise<void>;
 }
 
 interface Waiting extends Mutation {
@@ -74,7 +76,7 @@ export interface JournalDeps {
 export function createJournal(deps: JournalDeps): Journal {
   const { fs, paths, carry, carryLimits } = deps;
   const queue: Waiting[] = [];
-  let running = false;
+  let running: Promise<void> | undefined;
   let transactionExists = deps.transactionExists;
   let failure: { fault: StoreFault; error: StoreError } | undefined;
 
@@ -96,6 +98,11 @@ export function createJournal(deps: JournalDeps): Journal {
     return failure.error;
   }
 
+  /** A checkpoint in the background may have failed since the last step. */
+  function requireWritable(): void {
+    if (failure !== undefined) throw failure.error;
+  }
+
   async function commitEntries(entries: readonly Entry[]): Promise<void> {
     await deps.guard();
     const merged = new Map<string, Entry>();
@@ -113,7 +120,10 @@ export function createJournal(deps: JournalDeps): Journal {
   }
 
   async function drainCarry(): Promise<void> {
-    while (carry.size > 0) await carry.checkpoint();
+    while (carry.size > 0) {
+      requireWritable();
+      await carry.checkpoint();
+    }
   }
 
   /** Takes the mutations of one transaction from the queue: as many as fit beside what is carried, at least one. */
@@ -155,6 +165,7 @@ export function createJournal(deps: JournalDeps): Journal {
     for (const [index, entries] of transactions.entries()) {
       // A mutation above 16 MiB is either idempotent or covered by a marker, so its parts may be seen one by one.
       if (index > 0) await drainCarry();
+      requireWritable();
       await commitEntries(entries);
     }
     if (first?.after !== undefined) await first.after();
@@ -192,14 +203,13 @@ export function createJournal(deps: JournalDeps): Journal {
   }
 
   function wake(): void {
-    if (running) return;
-    running = true;
+    if (running !== undefined) return;
     // The first mutation waits one microtask, so that all that are made in the same turn of the event loop join it.
-    Promise.resolve()
+    running = Promise.resolve()
       .then(loop)
-      .catch(poison)
+      .catch((error: unknown) => void poison(error))
       .finally(() => {
-        running = false;
+        running = undefined;
         if (failure === undefined && queue.length > 0) wake();
       });
   }
@@ -229,5 +239,9 @@ export function createJournal(deps: JournalDeps): Journal {
     enqueue,
     fault: () => failure?.fault,
     drain: () => enqueue({ entries: [], before: removeTransaction }),
+    async idle() {
+      while (running !== undefined) await running;
+      await carry.idle();
+    },
   };
 }

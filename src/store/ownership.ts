@@ -1,6 +1,6 @@
 import { Database, SQLiteError } from "bun:sqlite";
 import { StoreError } from "../core/errors.ts";
-import type { Clock, FileSystem, OwnershipLock } from "../core/ports/platform.ts";
+import { type Clock, FileFault, type FileSystem, type OwnershipLock } from "../core/ports/platform.ts";
 import { FILE_MODE, requireSafeFile } from "./secure.ts";
 
 /**
@@ -76,7 +76,12 @@ function requireSafe(fs: FileSystem, path: string): boolean {
 /** Creates the database file owner-only before SQLite does; SQLite gives its journal the same mode. */
 function prepareFile(fs: FileSystem, path: string): void {
   if (requireSafe(fs, path)) return;
-  fs.runSync([{ op: "write", path, data: "", mode: FILE_MODE, sync: true, label: "owner.create" }]);
+  try {
+    fs.runSync([{ op: "write", path, data: "", mode: FILE_MODE, sync: true, label: "owner.create" }]);
+  } catch (error) {
+    // Another first start was quicker; the lock decides between the two.
+    if (!(error instanceof FileFault && error.errno === "EEXIST" && requireSafe(fs, path))) throw error;
+  }
 }
 
 function lockError(path: string, error: unknown): StoreError {

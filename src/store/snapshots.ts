@@ -29,11 +29,11 @@ export interface Snapshots extends SnapshotStore {
   refer(previous: ContinuationRecord | undefined, next: ContinuationRecord | undefined): void;
   /** Removes every blob that nothing refers to. Used when the store opens. */
   sweepAll(): Promise<void>;
-  /** Resolves when no removal is under way. */
+  /** Resolves when what is under way now, writing or removal, has ended. */
   idle(): Promise<void>;
   /** Removes nothing until the returned function is called. */
   keepAll(): () => void;
-  /** From now on nothing is removed: the store is poisoned or closed. */
+  /** From now on nothing is removed: the store is poisoned or closed. `requireUsable` refuses to write. */
   stop(): void;
 }
 
@@ -53,6 +53,8 @@ export function createSnapshots(deps: {
   /** Blob files found at the start: digest to size. */
   found: ReadonlyMap<string, number>;
   records: Iterable<ContinuationRecord>;
+  /** Throws when nothing may be written any more. */
+  requireUsable: () => void;
 }): Snapshots {
   const { fs, paths, logger } = deps;
   const blobs = new Map<string, Blob>();
@@ -117,11 +119,16 @@ export function createSnapshots(deps: {
     if (isFree(blob) && !blob.present && blobs.get(digest) === blob) blobs.delete(digest);
   }
 
-  const sweeping = new Set<Promise<void>>();
+  const underWay = new Set<Promise<unknown>>();
+  function follow(work: Promise<unknown>): void {
+    underWay.add(work);
+    const forget = () => void underWay.delete(work);
+    work.then(forget, forget);
+  }
+
   function startSweep(digest: string, blob: Blob): void {
     if (stopped || keepers > 0 || !isFree(blob)) return;
-    const done = sweep(digest, blob).finally(() => sweeping.delete(done));
-    sweeping.add(done);
+    follow(sweep(digest, blob));
   }
 
   /** Every turn that tries again on a full disk would leave another file until the next start. */
@@ -160,6 +167,7 @@ export function createSnapshots(deps: {
   async function put(
     snapshot: OriginSnapshot,
   ): Promise<Result<{ ref: OriginContextRef; release: () => void }>> {
+    deps.requireUsable();
     const checked = snapshotSchema.safeParse(snapshot);
     if (!checked.success) return refuse("snapshot_invalid", "the origin snapshot does not fit its format");
     const json = snapshotJson(checked.data);
@@ -177,7 +185,8 @@ export function createSnapshots(deps: {
       startSweep(ref.digest, blob);
     };
     try {
-      const refused = await next(blob, async (): Promise<Refusal | undefined> => {
+      const putting = next(blob, async (): Promise<Refusal | undefined> => {
+        deps.requireUsable();
         if (blob.present && read(ref).ok) return undefined;
         if (total - blob.bytes + ref.bytes > SNAPSHOTS_TOTAL_MAX_BYTES) {
           return {
@@ -189,6 +198,8 @@ export function createSnapshots(deps: {
         await write(ref.digest, json, blob);
         return undefined;
       });
+      follow(putting);
+      const refused = await putting;
       if (refused !== undefined) {
         release();
         return { ok: false, refusal: refused };
@@ -221,7 +232,7 @@ export function createSnapshots(deps: {
       await Promise.all([...blobs].map(([digest, blob]) => sweep(digest, blob)));
     },
     async idle() {
-      await Promise.all(sweeping);
+      await Promise.allSettled(underWay);
     },
     keepAll() {
       keepers += 1;

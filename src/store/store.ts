@@ -65,7 +65,14 @@ export function createStore(deps: StoreDeps): OpenedStore {
   const durable = createDurableView(initial, deps.retention);
   const head = createHeadView(durable, initial);
   const retention = createRetentionIndex(initial, deps.retention);
-  const snapshots = createSnapshots({ fs, paths, logger, found: inspection.blobs, records: initial });
+  const snapshots = createSnapshots({
+    fs,
+    paths,
+    logger,
+    found: inspection.blobs,
+    records: initial,
+    requireUsable,
+  });
   const manifest = createManifestWriter({
     fs,
     paths,
@@ -155,7 +162,8 @@ export function createStore(deps: StoreDeps): OpenedStore {
       const record = head.get(id);
       if (record === undefined) continue;
       const reduced = settleRecord(record, nowIso, { keepText: false });
-      drop(putEntry(reduced, encodeRecord(reduced)));
+      const body = encodedOrTooLarge(reduced);
+      if (body !== undefined) drop(putEntry(reduced, body));
     }
   }
 
@@ -189,7 +197,10 @@ export function createStore(deps: StoreDeps): OpenedStore {
   async function settled(continuationId?: string): Promise<void> {
     if (continuationId === undefined) return journal.enqueue({ entries: [] });
     const change = head.pendingChange(continuationId);
-    if (change !== undefined) await promises.get(change);
+    if (change === undefined) return;
+    const committing = promises.get(change);
+    assert(committing !== undefined, "what head shows and is not durable is being committed");
+    await committing;
   }
 
   async function activate(group: OriginGroup, digest: string, activatedAt: string): Promise<string[]> {
@@ -261,8 +272,8 @@ export function createStore(deps: StoreDeps): OpenedStore {
 
   async function giveUp(): Promise<void> {
     snapshots.stop();
-    await snapshots.idle();
-    await manifest.stop();
+    // Whoever owns the directory next must find nothing of ours still on its way.
+    await Promise.all([journal.idle(), snapshots.idle(), manifest.stop()]);
     deps.lock.release();
   }
 
@@ -300,4 +311,14 @@ export function createStore(deps: StoreDeps): OpenedStore {
       return closing;
     },
   };
+}
+
+/** Undefined for a record at the very limit of its size, which the date of its reduction would push over it. */
+function encodedOrTooLarge(record: ContinuationRecord): string | undefined {
+  try {
+    return encodeRecord(record);
+  } catch (error) {
+    if (error instanceof StoreError && error.code === "record_too_large") return undefined;
+    throw error;
+  }
 }
