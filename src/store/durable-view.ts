@@ -63,7 +63,10 @@ const hasDeadline = (record: ContinuationRecord | undefined): record is Continua
 const isWorkable = (record: ContinuationRecord) =>
   WORKABLE.has(record.state) && record.deliveryStartedAt === undefined;
 const holdsCapture = (record: ContinuationRecord) =>
-  isSettled(record) && record.mode === "capture" && record.synthesizedText !== undefined;
+  isSettled(record) &&
+  record.mode === "capture" &&
+  record.state !== "dead_lettered" &&
+  record.synthesizedText !== undefined;
 
 /** Builds the view over `initial`, sorting each index once. */
 export function createDurableView(

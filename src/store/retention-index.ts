@@ -24,8 +24,9 @@ const aged = (record: ContinuationRecord): Aged => ({
 });
 const heldText = (record: ContinuationRecord): "captured" | "dead" | undefined => {
   if (!isSettled(record) || record.synthesizedText === undefined) return undefined;
-  if (record.mode === "capture") return "captured";
-  return record.state === "dead_lettered" ? "dead" : undefined;
+  // A dead letter of any mode keeps its text for an operator's retry, by limits of its own.
+  if (record.state === "dead_lettered") return "dead";
+  return record.mode === "capture" ? "captured" : undefined;
 };
 
 export function createRetentionIndex(

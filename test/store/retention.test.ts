@@ -120,6 +120,15 @@ describe("retention in the store", () => {
     expect(store.durable.get("d2")).toMatchObject({ compactedAt, updatedAt: at(1) });
   });
 
+  test("a dead letter of mode capture keeps its text by the limits of dead letters", async () => {
+    const { store, settle } = await opened({ capturedTextMaxRecords: 0, deadLetterTextMaxRecords: 1 });
+    await settle("dead", 0, { mode: "capture", state: "dead_lettered", synthesizedText: "kept" });
+    expect(store.durable.get("dead")?.synthesizedText).toBe("kept");
+    await settle("later", 1, { mode: "capture", state: "dead_lettered", synthesizedText: "newer" });
+    expect(store.durable.get("dead")?.synthesizedText).toBeUndefined();
+    expect(store.durable.get("later")?.synthesizedText).toBe("newer");
+  });
+
   test("smaller limits take hold when the store opens", async () => {
     const { fs, store } = await opened({});
     const puts = Array.from({ length: 600 }, (_, index) =>

@@ -106,8 +106,8 @@ export function retained(records: Records, limits: RetentionLimits, nowMs: numbe
     kept.delete(continuationId);
   }
   const holdsText = settled().filter((record) => record.synthesizedText !== undefined);
-  const captured = holdsText.filter((record) => record.mode === "capture");
-  const dead = holdsText.filter((record) => record.mode !== "capture" && record.state === "dead_lettered");
+  const dead = holdsText.filter((record) => record.state === "dead_lettered");
+  const captured = holdsText.filter((record) => record.mode === "capture" && !dead.includes(record));
   for (const record of [
     ...beyond(captured, limits.capturedTextMaxRecords, limits.capturedTextMaxAgeMs),
     ...beyond(dead, limits.deadLetterTextMaxRecords, limits.deadLetterTextMaxAgeMs),
