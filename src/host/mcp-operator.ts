@@ -1,5 +1,5 @@
 import type { LoadedConfig } from "../config/load.ts";
-import { McpError } from "../core/errors.ts";
+import { errorText, McpError } from "../core/errors.ts";
 import type { JsonValue } from "../core/json.ts";
 import { isEnabled, type McpServerSpec, type ServerTransport, serverTransport } from "../core/mcp-servers.ts";
 import type { ToolOutcome } from "../core/ports/tools.ts";
@@ -23,6 +23,8 @@ export interface McpServerRow {
   readonly requestContext: boolean;
   /** Whether somebody logged in with `mcp login`; absent where that is not possible. */
   readonly login?: boolean;
+  /** Why the file of its login can't be used; `login` is false then. */
+  readonly loginProblem?: string;
 }
 
 /** Every configured server, in the order of the file. Nothing is started or sent. */
@@ -37,11 +39,17 @@ export function mcpServerRows(config: LoadedConfig, deps: McpDeps): McpServerRow
       trusted: spec.trusted === true,
       continuations: config.tools.continuationServers.includes(name),
       requestContext: config.tools.mcpRequestContextServers.includes(name),
-      ...("url" in transport
-        ? { login: loginStore(config, deps, name, transport.url).read()?.tokens !== undefined }
-        : {}),
+      ...("url" in transport ? loginState(loginStore(config, deps, name, transport.url)) : {}),
     };
   });
+}
+
+function loginState(store: OAuthStore): Pick<McpServerRow, "login" | "loginProblem"> {
+  try {
+    return { login: store.read()?.tokens !== undefined };
+  } catch (error) {
+    return { login: false, loginProblem: errorText(error) };
+  }
 }
 
 function targetOf(transport: ServerTransport): string {

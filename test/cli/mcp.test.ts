@@ -1,5 +1,6 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: this is how mcp.json refers to the environment.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { chmodSync } from "node:fs";
 import { join } from "node:path";
 import { cliRun } from "../support/cli-run.ts";
 import { type ConfigFolder, configFolder, MINIMAL } from "../support/config-folder.ts";
@@ -125,20 +126,42 @@ describe("mcp call", () => {
 });
 
 describe("mcp login", () => {
-  test("shows the page, keeps the tokens, and the server works from then on", async () => {
-    // The person reads the page from standard error and follows it in a browser.
+  /** The person reads the page from standard error and follows it in a browser. */
+  const consenting = (said: (err: string) => void = () => {}) => {
     let err = "";
-    const read = (text: string) => {
+    return (text: string) => {
       err += text;
+      said(err);
       const page = /^http\S+authorize\S+$/m.exec(err)?.[0];
       if (page !== undefined) void fetch(remote.consent(page));
     };
+  };
+
+  test("shows the page, keeps the tokens, and the server works from then on", async () => {
+    let err = "";
+    const read = consenting((text) => {
+      err = text;
+    });
     const { code, out } = await run(["login", "remote", "--json"], { err: read });
     expect([code, err]).toEqual([0, expect.stringContaining("open this page to log in to remote")]);
     expect(JSON.parse(out)).toMatchObject({ server: "remote", loggedIn: true });
     for (const token of remote.issued) expect(out + err).not.toContain(token);
     expect((await run(["call", "remote", "hello"])).out).toBe("hello, person\n");
     expect((await run(["list"])).out).toContain("logged in");
+  });
+
+  test("whose file others can read spoils only its own row of the list", async () => {
+    const login = JSON.parse((await run(["login", "remote", "--json"], { err: consenting() })).out) as {
+      path: string;
+    };
+    chmodSync(login.path, 0o644);
+    const { code, out, err } = await run(["list"]);
+    expect(code).toBe(0);
+    expect(out).toContain("dead  stdio  /no/such/command");
+    expect(out).not.toContain("logged in");
+    expect(err).toBe(`warning: remote: ${login.path} has mode 644, not 600; delete it and log in again\n`);
+    const { servers } = JSON.parse((await run(["list", "--json"])).out) as { servers: object[] };
+    expect(servers[2]).toMatchObject({ login: false, loginProblem: expect.stringContaining("mode 644") });
   });
 
   test("of a stdio server is refused", async () => {

@@ -23,6 +23,7 @@ export function listCommand(io: CliIo): CommandDef {
         ...(server.login === true ? ["logged in"] : []),
       ];
       io.out(`${[server.name, server.transport, server.target, marks.join(", ")].join("  ").trimEnd()}\n`);
+      if (server.loginProblem !== undefined) io.err(`warning: ${server.name}: ${server.loginProblem}\n`);
     }
     return 0;
   });
