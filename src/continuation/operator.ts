@@ -1,6 +1,12 @@
 import { ok, type Result, refuse } from "../core/errors.ts";
 import { CURSOR_MAX_CHARS } from "../core/limits.ts";
-import { type ContinuationRecord, type ContinuationState, dateText, stateSchema } from "../core/record.ts";
+import {
+  type ContinuationRecord,
+  type ContinuationState,
+  dateText,
+  isTerminal,
+  stateSchema,
+} from "../core/record.ts";
 import { type ContinuationStatus, resolveBodySchema } from "../core/wire.ts";
 import type { OperatorActions } from "./api.ts";
 import type { ContinuationDeps } from "./deps.ts";
@@ -139,7 +145,11 @@ export function createOperatorActions(
     },
 
     async cancel(continuationId) {
-      return asStatus(await ledger.apply(continuationId, { kind: "cancel" }));
+      const cancel = () => ledger.apply(continuationId, { kind: "cancel" });
+      const record = store.head.get(continuationId);
+      // What has ended gets its own refusal, whatever is looked up about it.
+      if (record === undefined || isTerminal(record)) return asStatus(await cancel());
+      return asStatus(await decider.exclusively(continuationId, cancel));
     },
 
     async resolve(continuationId, resolution) {

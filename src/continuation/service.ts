@@ -42,6 +42,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
     store,
     ledger: inside,
     hold,
+    decider,
     clock,
     logger,
     maxConcurrent: options.limits.maxConcurrent,

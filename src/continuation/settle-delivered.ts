@@ -22,9 +22,10 @@ export interface ProvedPost {
 }
 
 /**
- * How an unknown delivery is decided, by an operator or by the channel's proof: history first, then the receipt.
+ * How a delivery is decided, by an operator or by the channel's proof: history first, then the receipt.
  *
- * I1. One decision at a time for each continuation: a retry can't post while a proof is being written down.
+ * I1. One decision at a time for each continuation, and the worker leaves it alone meanwhile: what was found to be
+ *     posted is not posted, cancelled or expired while that is being written down.
  * I2. A text is appended only where it was bound to go (store-format.md §10).
  * I3. A stop in the middle decides nothing; the next start finds the record as it was.
  */
@@ -34,6 +35,12 @@ export interface Decider {
     continuationId: string,
     decide: () => Promise<Result<ContinuationRecord>>,
   ): Promise<Result<ContinuationRecord>>;
+  /** Whether a decision of it is under way. */
+  has(continuationId: string): boolean;
+  /** How many are under way. */
+  readonly size: number;
+  /** Called after each decision, also one that changed nothing. */
+  onEnd(listener: () => void): void;
   /** Records history and then the receipt of a `delivery_unknown` record. Call it inside `exclusively`. */
   delivered(
     record: ContinuationRecord,
@@ -50,7 +57,13 @@ const HISTORY_TIMEOUT_MS = 30 * SECOND_MS;
 
 export function createDecider(deps: ContinuationDeps, ledger: Ledger, stop: AbortSignal): Decider {
   const deciding = new Set<string>();
+  const listeners = new Set<() => void>();
   return {
+    has: (continuationId) => deciding.has(continuationId),
+    get size() {
+      return deciding.size;
+    },
+    onEnd: (listener) => void listeners.add(listener),
     async exclusively(continuationId, decide) {
       if (deciding.has(continuationId)) {
         return refuse("resolution_in_progress", "Another decision on this continuation is under way.");
@@ -60,6 +73,7 @@ export function createDecider(deps: ContinuationDeps, ledger: Ledger, stop: Abor
         return await decide();
       } finally {
         deciding.delete(continuationId);
+        for (const listener of listeners) listener();
       }
     },
     async delivered(record, receipt) {

@@ -5,6 +5,7 @@ import type { ContinuationStore } from "../core/ports/store.ts";
 import { type ContinuationRecord, isTerminal } from "../core/record.ts";
 import type { Hold } from "./hold.ts";
 import type { Ledger } from "./ledger.ts";
+import type { Decider } from "./settle-delivered.ts";
 
 /**
  * Owns: which due record is worked on when. Does not own: what the work is (`process`).
@@ -12,7 +13,8 @@ import type { Ledger } from "./ledger.ts";
  * I1. At most `maxConcurrent` records at once, oldest `updatedAt` first, each at most once at a time.
  * I2. It wakes on durable changes, on the next due time or deadline, and a minute after it looked last, because the
  *     wall time may jump; no wake-up looks at more than what is due.
- * I3. A record that is being worked on here is neither expired nor picked again; its job sees to its deadline.
+ * I3. A record that is being worked on here is neither expired nor picked again; its job sees to its deadline. So is
+ *     one of which a decision is under way (settle-delivered.ts), until that has ended.
  * I4. A job that changed nothing is parked: whatever went wrong, it is not picked again at once, unless its record
  *     changes. With a poisoned store nothing is picked at all.
  * I5. What is held after a restore is not picked; it expires all the same, because an expiry posts nothing.
@@ -29,6 +31,7 @@ interface WorkerDeps {
   readonly store: ContinuationStore;
   readonly ledger: Ledger;
   readonly hold: Hold;
+  readonly decider: Pick<Decider, "has" | "size" | "onEnd">;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly maxConcurrent: number;
@@ -43,7 +46,7 @@ interface Parked {
 const OVERDUE_BATCH = 256;
 
 export function createWorker(deps: WorkerDeps): Worker {
-  const { store, ledger, hold, clock, logger } = deps;
+  const { store, ledger, hold, decider, clock, logger } = deps;
   const running = new Map<string, Promise<void>>();
   const parked = new Map<string, Parked>();
   let started = false;
@@ -57,6 +60,7 @@ export function createWorker(deps: WorkerDeps): Worker {
   });
 
   hold.onRelease(() => wake());
+  decider.onEnd(() => wake());
 
   const launch = (record: ContinuationRecord): Promise<void> => {
     const id = record.continuationId;
@@ -81,26 +85,25 @@ export function createWorker(deps: WorkerDeps): Worker {
     parked.set(id, { untilMs: clock.now() + delayMs, times });
   };
 
-  const isParked = (id: string, now: number) => (parked.get(id)?.untilMs ?? 0) > now;
+  /** Nothing is begun with it now: a job, a decision or its back-off comes first. */
+  const isTaken = (id: string, now: number) =>
+    running.has(id) || decider.has(id) || (parked.get(id)?.untilMs ?? 0) > now;
+
+  const takenAtMost = () => running.size + decider.size + parked.size;
 
   const pick = (limit: number, now: number): ContinuationRecord[] =>
     store.durable
-      .due(now, limit + running.size + parked.size + hold.size)
+      .due(now, limit + takenAtMost() + hold.size)
       .filter(
         ({ continuationId, deadline }) =>
-          !hold.has(continuationId) &&
-          !running.has(continuationId) &&
-          !isParked(continuationId, now) &&
-          now < Date.parse(deadline),
+          !hold.has(continuationId) && !isTaken(continuationId, now) && now < Date.parse(deadline),
       )
       .slice(0, Math.max(0, limit));
 
   const expireOverdue = async (now: number) => {
     for (;;) {
-      const overdue = store.durable.overdue(now, OVERDUE_BATCH + running.size + parked.size);
-      const ids = overdue
-        .map((record) => record.continuationId)
-        .filter((id) => !running.has(id) && !isParked(id, now));
+      const overdue = store.durable.overdue(now, OVERDUE_BATCH + takenAtMost());
+      const ids = overdue.map((record) => record.continuationId).filter((id) => !isTaken(id, now));
       if (ids.length === 0) return;
       await ledger.applyAll(ids, () => ({ kind: "expire" }));
       // One that can't be expired must not hold the others up for ever.
