@@ -1,6 +1,7 @@
 import { BACKUP_MANIFEST, type BackupManifest, backupManifestSchema } from "../core/backup.ts";
 import { BackupError } from "../core/errors.ts";
 import { MIB } from "../core/limits.ts";
+import type { Clock } from "../core/ports/platform.ts";
 import { TERMINAL_TOKEN_FILE } from "../core/terminal.ts";
 import { LOGIN_FOLDER } from "../mcp/oauth-store.ts";
 
@@ -36,7 +37,22 @@ export function parseManifest(source: string, data: Uint8Array): BackupManifest 
   );
 }
 
-/** Lets the event loop serve others between two pieces of synchronous work. */
-export function breathe(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
+/** A host that makes a backup serves others at least this often. */
+const SLICE_MS = 8;
+
+/**
+ * To be awaited between two pieces of synchronous work: lets the event loop serve others when that was `SLICE_MS` ago.
+ * `between` is called each time and may throw to end the work.
+ */
+export function pauser(clock: Clock, between: () => void = () => {}): Pause {
+  let sinceMs = clock.now();
+  return async () => {
+    between();
+    const spentMs = clock.now() - sinceMs;
+    if (spentMs >= 0 && spentMs < SLICE_MS) return;
+    await new Promise((resolve) => setImmediate(resolve));
+    sinceMs = clock.now();
+  };
 }
+
+export type Pause = () => Promise<void>;

@@ -4,7 +4,7 @@ import { BackupError } from "../core/errors.ts";
 import { fileJson } from "../core/json.ts";
 import type { FileSystem, Ids } from "../core/ports/platform.ts";
 import { createSequentialFile } from "../platform/sequential-file.ts";
-import { breathe, CHUNK_BYTES, FILE_MODE } from "./backup-format.ts";
+import { FILE_MODE, type Pause } from "./backup-format.ts";
 import { type BackupReader, openBackup, verifyBackup } from "./backup-reader.ts";
 import { TAR_END, tarHeader, tarPadding } from "./backup-tar.ts";
 
@@ -24,19 +24,19 @@ export function publish(fs: FileSystem, partial: string, target: string): void {
   ]);
 }
 
-/** Packs a staged backup into a tar at `target`. `between` is called now and then and may throw to end it. */
+/** Packs a staged backup into a tar at `target`. */
 export async function packTar(
   fs: FileSystem,
   staging: string,
   manifest: BackupManifest,
   target: string,
   ids: Ids,
-  between: () => void,
+  pause: Pause,
 ): Promise<void> {
   const partial = join(dirname(target), `.${basename(target)}.${ids.token(PARTIAL_ID_BYTES)}.partial`);
   try {
-    await writeTar(fs, openBackup(fs, staging), manifest, partial, between);
-    await verifyBackup(openBackup(fs, partial), between);
+    await writeTar(fs, openBackup(fs, staging), manifest, partial, pause);
+    await verifyBackup(openBackup(fs, partial), pause);
     publish(fs, partial, target);
   } finally {
     fs.runSync([{ op: "unlink", path: partial, missingOk: true, label: LABEL }]);
@@ -48,7 +48,7 @@ async function writeTar(
   staged: BackupReader,
   manifest: BackupManifest,
   path: string,
-  between: () => void,
+  pause: Pause,
 ) {
   const mtimeMs = Date.parse(manifest.createdAt);
   const out = createSequentialFile(path, FILE_MODE, LABEL);
@@ -57,23 +57,20 @@ async function writeTar(
     out.write(tarHeader({ path: BACKUP_MANIFEST, bytes: content.length }, mtimeMs));
     out.write(content);
     out.write(tarPadding(content.length));
-    let written = 0;
     for (const { file, chunks } of staged.files()) {
       out.write(tarHeader(file, mtimeMs));
       for (const piece of chunks()) {
         out.write(piece);
-        written += piece.length;
-        if (written < CHUNK_BYTES) continue;
-        written = 0;
-        await breathe();
-        between();
+        await pause();
       }
       out.write(tarPadding(file.bytes));
     }
     out.write(TAR_END);
-    out.sync();
   } finally {
     out.close();
   }
-  fs.runSync([{ op: "syncDir", path: dirname(path), label: LABEL }]);
+  await fs.run([
+    { op: "sync", path, label: LABEL },
+    { op: "syncDir", path: dirname(path), label: LABEL },
+  ]);
 }

@@ -3,7 +3,7 @@ import { BACKUP_MANIFEST, type BackupFile, type BackupManifest } from "../core/b
 import { sha256Stream } from "../core/digest.ts";
 import { BackupError } from "../core/errors.ts";
 import type { FileSystem, ReadHandle } from "../core/ports/platform.ts";
-import { breathe, CHUNK_BYTES, MANIFEST_MAX_BYTES, parseManifest } from "./backup-format.ts";
+import { CHUNK_BYTES, MANIFEST_MAX_BYTES, type Pause, parseManifest } from "./backup-format.ts";
 import { readTar } from "./backup-tar.ts";
 
 /**
@@ -21,8 +21,6 @@ export interface BackupReader {
 }
 
 const LABEL = "backup.read";
-/** Bytes after which others have their turn. */
-const SLICE_BYTES = 8 * CHUNK_BYTES;
 
 export function openBackup(fs: FileSystem, source: string): BackupReader {
   const stat = fs.lstat(source, LABEL);
@@ -39,23 +37,15 @@ export function openBackup(fs: FileSystem, source: string): BackupReader {
   }
 }
 
-/**
- * Reads every file and compares it with its digest. Throws `backup_invalid`, naming the first that differs. `between`
- * is called now and then and may throw to end it.
- */
-export async function verifyBackup(reader: BackupReader, between: () => void = () => {}): Promise<void> {
-  let read = 0;
+/** Reads every file and compares it with its digest. Throws `backup_invalid`, naming the first that differs. */
+export async function verifyBackup(reader: BackupReader, pause: Pause): Promise<void> {
   for (const { file, chunks } of reader.files()) {
     const digest = sha256Stream();
     let bytes = 0;
     for (const piece of chunks()) {
       digest.update(piece);
       bytes += piece.length;
-      read += piece.length;
-      if (read < SLICE_BYTES) continue;
-      read = 0;
-      await breathe();
-      between();
+      await pause();
     }
     requireSame(reader.source, file, bytes, digest.hex());
   }
@@ -155,8 +145,14 @@ function openRegular(fs: FileSystem, path: string): ReadHandle | undefined {
   return handle;
 }
 
+/** What it has now; a file that changes meanwhile is found by its digest. No room is made for more than is left. */
 function* pieces(handle: ReadHandle): Generator<Uint8Array> {
-  for (let piece = handle.read(CHUNK_BYTES); piece.length > 0; piece = handle.read(CHUNK_BYTES)) yield piece;
+  for (let left = handle.stat().size; left > 0; ) {
+    const piece = handle.read(Math.min(CHUNK_BYTES, left));
+    if (piece.length === 0) return;
+    left -= piece.length;
+    yield piece;
+  }
 }
 
 function using<T>(handle: ReadHandle, work: () => T): T {

@@ -14,12 +14,21 @@ import { type Clock, FileFault, type FileStep, type FileSystem, type Ids } from 
 import type { ContinuationStore } from "../core/ports/store.ts";
 import { STORE_ENTRIES } from "../core/store-files.ts";
 import type { BackupReport } from "../core/wire.ts";
-import { checkContinuationStore, type StoreCheck } from "../store/check.ts";
+import { checkingContinuationStore, type StoreCheck } from "../store/check.ts";
 import { stateFiles, unsettledIds } from "../store/copy.ts";
 import { isTemporary, readSecureFile } from "../store/secure.ts";
+import { inSlices } from "../store/slices.ts";
 import { checkTurns } from "../turns/check.ts";
 import { copyTurns } from "../turns/copy.ts";
-import { breathe, CHUNK_BYTES, FILE_MODE, FOLDER_MODE, HOST_FILES, HOST_FOLDERS } from "./backup-format.ts";
+import {
+  CHUNK_BYTES,
+  FILE_MODE,
+  FOLDER_MODE,
+  HOST_FILES,
+  HOST_FOLDERS,
+  type Pause,
+  pauser,
+} from "./backup-format.ts";
 import { packTar, publish } from "./backup-publish.ts";
 import { openBackup, verifyBackup } from "./backup-reader.ts";
 import { removeTree } from "./remove-tree.ts";
@@ -83,9 +92,10 @@ export async function writeBackup(
       if (STAGING.test(name)) await removeTree(fs, join(hostDir, name), LABEL);
     }
     try {
-      const { manifest, warnings } = await stage(source, staging, deps);
-      await verifyStaged(fs, staging, deps.signal);
-      if (asTar) await packTar(fs, staging, manifest, target, deps.ids, () => requireTime(deps.signal));
+      const pause = pauser(deps.clock, () => requireTime(deps.signal));
+      const { manifest, warnings } = await stage(source, staging, deps, pause);
+      await verifyStaged(fs, staging, pause);
+      if (asTar) await packTar(fs, staging, manifest, target, deps.ids, pause);
       else publish(fs, staging, target);
       const bytes = manifest.files.reduce((sum, file) => sum + file.bytes, 0);
       const { createdAt, records, files } = manifest;
@@ -126,6 +136,7 @@ async function stage(
   source: BackupSource,
   staging: string,
   { clock, signal }: BackupDeps,
+  pause: Pause,
 ): Promise<{ manifest: BackupManifest; warnings: string[] }> {
   const { fs, hostDir, stateDir } = source;
   const made = new Set<string>();
@@ -147,7 +158,7 @@ async function stage(
     const hasLedger = copyTurns({ path: join(hostDir, HOST_DATABASE), target: ledger, fs });
     // End of the barrier.
     if (hasLedger)
-      files.push({ path: `${HOST_PART}/${HOST_DATABASE}`, ...(await measure(fs, ledger, signal)) });
+      files.push({ path: `${HOST_PART}/${HOST_DATABASE}`, ...(await measure(fs, ledger, pause)) });
 
     let steps: FileStep[] = [];
     let bytes = 0;
@@ -234,7 +245,7 @@ function syncSteps(staging: string, files: readonly BackupFile[], folders: Reado
 async function measure(
   fs: FileSystem,
   path: string,
-  signal: AbortSignal | undefined,
+  pause: Pause,
 ): Promise<{ bytes: number; sha256: string }> {
   const handle = fs.open(path, LABEL);
   if (handle === undefined) throw new BackupError("backup_failed", `${path} disappeared`);
@@ -244,8 +255,7 @@ async function measure(
     for (let piece = handle.read(CHUNK_BYTES); piece.length > 0; piece = handle.read(CHUNK_BYTES)) {
       digest.update(piece);
       bytes += piece.length;
-      await breathe();
-      requireTime(signal);
+      await pause();
     }
     return { bytes, sha256: digest.hex() };
   } finally {
@@ -254,22 +264,23 @@ async function measure(
 }
 
 /** Digests, the store's own check, and SQLite's. Damage of one snapshot was there before and is no reason to fail. */
-async function verifyStaged(fs: FileSystem, staging: string, signal: AbortSignal | undefined): Promise<void> {
+async function verifyStaged(fs: FileSystem, staging: string, pause: Pause): Promise<void> {
   const reader = openBackup(fs, staging);
-  await verifyBackup(reader, () => requireTime(signal));
+  await verifyBackup(reader, pause);
   const places = { hostDir: join(staging, HOST_PART), stateDir: join(staging, STATE_PART) };
-  const { migrationDue } = requireSound(fs, places, reader.manifest);
+  const { migrationDue } = await requireSound(fs, places, reader.manifest, pause);
   // A restore needs what is unfinished in it, and state that can't be converted does not say.
   if (migrationDue) unsettledIds(fs, places.stateDir, reader.manifest.createdAt);
 }
 
-/** Throws `backup_invalid` when the state in these folders would not open, or is not that of the manifest. */
-export function requireSound(
+/** Rejects with `backup_invalid` when the state in these folders would not open, or is not that of the manifest. */
+export async function requireSound(
   fs: FileSystem,
   { hostDir, stateDir }: { hostDir: string; stateDir: string },
   manifest: BackupManifest,
-): StoreCheck {
-  const check = checkContinuationStore({ fs, stateDir });
+  pause: Pause,
+): Promise<StoreCheck> {
+  const check = await inSlices(checkingContinuationStore({ fs, stateDir }), pause);
   const finding = check.findings.find((found) => found.affects === undefined);
   if (finding !== undefined) {
     throw new BackupError(

@@ -16,7 +16,7 @@ import { createSequentialFile } from "../platform/sequential-file.ts";
 import { unsettledIds } from "../store/copy.ts";
 import { ownershipLock } from "../store/ownership.ts";
 import { requireSound } from "./backup.ts";
-import { breathe, FILE_MODE, FOLDER_MODE } from "./backup-format.ts";
+import { FILE_MODE, FOLDER_MODE, type Pause, pauser } from "./backup-format.ts";
 import type { StatePlaces } from "./backup-offline.ts";
 import { type BackupReader, openBackup, requireSame, verifyBackup } from "./backup-reader.ts";
 import { removeTree } from "./remove-tree.ts";
@@ -60,10 +60,11 @@ export async function restoreBackup(
     throw new BackupError("restore_refused", "the continuation state needs a folder");
   try {
     const reader = openBackup(fs, source);
-    await verifyBackup(reader);
+    const pause = pauser(clock);
+    await verifyBackup(reader, pause);
     requireEmpty(fs, clock, hostDir, join(hostDir, HOST_LOCK));
     requireEmpty(fs, clock, stateDir, join(stateDir, STORE_ENTRIES.owner));
-    return await fill(fs, clock, reader, { hostDir, stateDir });
+    return await fill(fs, clock, reader, { hostDir, stateDir }, pause);
   } catch (error) {
     if (error instanceof BackupError || !(error instanceof AppError || error instanceof FileFault))
       throw error;
@@ -110,6 +111,7 @@ async function fill(
   clock: Clock,
   reader: BackupReader,
   { hostDir, stateDir }: { hostDir: string; stateDir: string },
+  pause: Pause,
 ): Promise<RestoreReport> {
   const { manifest } = reader;
   const made: string[] = [];
@@ -153,7 +155,6 @@ async function fill(
 
     const written = new Map<string, string[]>();
     let finish: (() => void) | undefined;
-    let pending = 0;
     for (const { file, chunks } of reader.files()) {
       const path = placeOf(file, hostDir, stateDir);
       folder(dirname(path));
@@ -165,8 +166,7 @@ async function fill(
         requireSame(reader.source, file, secret.length, sha256Hex(secret));
         finish = () => copy(reader.source, file, [secret], path);
       } else copy(reader.source, file, chunks(), path);
-      pending += 1;
-      if (pending % 256 === 0) await breathe();
+      await pause();
     }
     await fs.run(syncSteps(written, finish === undefined ? undefined : stateSecret(stateDir)));
     finish?.();
@@ -174,7 +174,7 @@ async function fill(
       ...(finish === undefined ? [] : [{ op: "sync", path: stateSecret(stateDir), label: LABEL } as const]),
       { op: "syncDir", path: stateDir, label: LABEL },
     ]);
-    requireSound(fs, { hostDir, stateDir }, manifest);
+    await requireSound(fs, { hostDir, stateDir }, manifest, pause);
     const held = unsettledIds(fs, stateDir, mark.restoredAt);
     fs.runSync(restoredSteps(hostDir, { ...mark, complete: true, held }));
     const { files, records, createdAt } = manifest;

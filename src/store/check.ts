@@ -3,11 +3,12 @@ import { type ErrorCode, StoreError } from "../core/errors.ts";
 import type { FileSystem } from "../core/ports/platform.ts";
 import { type ContinuationState, STATES } from "../core/record.ts";
 import { markerProjection } from "./activation.ts";
-import { type Inspection, inspectState, type Problem, problemOf } from "./inspect.ts";
+import { type Inspection, inspecting, type Problem, problemOf } from "./inspect.ts";
 import { hasLegacyState } from "./migrate/read.ts";
 import { checkOwnership } from "./ownership.ts";
 import { type StorePaths, storePaths } from "./paths.ts";
 import { readSecureFile } from "./secure.ts";
+import { atOnce, SLICE_FILES, type Slices } from "./slices.ts";
 import { readSnapshot } from "./snapshots.ts";
 
 /**
@@ -53,11 +54,19 @@ interface Reading {
 
 /** Checks every file that opening would read, and every snapshot that a continuation refers to. */
 export function checkContinuationStore(options: { fs: FileSystem; stateDir: string }): StoreCheck {
+  return atOnce(checkingContinuationStore(options));
+}
+
+/** The same in pieces, for a directory that nobody changes. */
+export function* checkingContinuationStore(options: {
+  fs: FileSystem;
+  stateDir: string;
+}): Slices<StoreCheck> {
   const paths = storePaths(options.stateDir);
-  let before = read(options.fs, paths);
+  let before = yield* read(options.fs, paths);
   for (let attempt = 1; attempt < ATTEMPTS; attempt += 1) {
     if (before.stable && before.findings.length === 0) break;
-    const after = read(options.fs, paths);
+    const after = yield* read(options.fs, paths);
     const seen = new Set(before.findings.map((finding) => `${finding.path}\0${finding.problem}`));
     const agreed = after.findings.filter((finding) => seen.has(`${finding.path}\0${finding.problem}`));
     before = { ...after, findings: agreed };
@@ -83,12 +92,12 @@ export function checkContinuationStore(options: { fs: FileSystem; stateDir: stri
   };
 }
 
-function read(fs: FileSystem, paths: StorePaths): Reading {
+function* read(fs: FileSystem, paths: StorePaths): Slices<Reading> {
   const findings: StoreFinding[] = [];
   const generation = transactionText(fs, paths);
-  const inspection = inspectState(fs, paths, (problem) => findings.push(findingOf(problem)));
+  const inspection = yield* inspecting(fs, paths, (problem) => findings.push(findingOf(problem)));
   const unread = new Set(findings.map((finding) => finding.path));
-  findings.push(...judge(fs, paths, inspection, unread));
+  findings.push(...(yield* judge(fs, paths, inspection, unread)));
   return { inspection, findings, stable: transactionText(fs, paths) === generation };
 }
 
@@ -106,12 +115,12 @@ function transactionText(fs: FileSystem, paths: StorePaths): string {
  * What opening would refuse, or fall back on, though each file by itself is readable. What the files of `unread` hold is
  * not known, so nothing is said about it.
  */
-function judge(
+function* judge(
   fs: FileSystem,
   paths: StorePaths,
   inspection: Inspection,
   unread: ReadonlySet<string>,
-): StoreFinding[] {
+): Slices<StoreFinding[]> {
   const { manifest, secret, records } = inspection;
   const findings: StoreFinding[] = [];
   const report = (path: string, error: StoreError) =>
@@ -151,7 +160,10 @@ function judge(
   }
 
   const damagedBlobs = new Map<string, string[]>();
+  let index = 0;
   for (const record of records.values()) {
+    if (index % SLICE_FILES === 0) yield;
+    index += 1;
     const ref = record.originContextRef;
     if (ref === undefined) continue;
     const affects = [record.continuationId];

@@ -17,6 +17,7 @@ import { readManifest } from "./manifest.ts";
 import type { StorePaths } from "./paths.ts";
 import { readSecret, type SecretFile } from "./secret.ts";
 import { inspectFolder, isTemporary, readSecureFile, unsafe } from "./secure.ts";
+import { atOnce, SLICE_FILES, type Slices } from "./slices.ts";
 
 /**
  * Owns: reading a whole state directory without changing anything in it.
@@ -65,6 +66,15 @@ export function inspectState(
   paths: StorePaths,
   report: (problem: Problem) => void,
 ): Inspection {
+  return atOnce(inspecting(fs, paths, report));
+}
+
+/** The same in pieces. */
+export function* inspecting(
+  fs: FileSystem,
+  paths: StorePaths,
+  report: (problem: Problem) => void,
+): Slices<Inspection> {
   const missingFolders: string[] = [];
   const repairs: FileStep[] = [];
   const temporaries: string[] = [];
@@ -113,7 +123,8 @@ export function inspectState(
       ...(transaction?.deletes ?? []),
     ].map(recordFileName),
   );
-  for (const name of recordNames) {
+  for (const [index, name] of recordNames.entries()) {
+    if (index % SLICE_FILES === 0) yield;
     if (replaced.has(name)) continue;
     const path = `${paths.records}${sep}${name}`;
     const record = attempt(path, () => readRecordFile(fs, path, name));
@@ -129,7 +140,8 @@ export function inspectState(
   }
 
   const blobs = new Map<string, number>();
-  for (const name of blobNames) {
+  for (const [index, name] of blobNames.entries()) {
+    if (index % SLICE_FILES === 0) yield;
     if (!BLOB_NAME.test(name)) continue;
     const path = join(paths.snapshots, name);
     const bytes = blobBytes(fs, path);
