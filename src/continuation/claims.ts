@@ -6,7 +6,7 @@ import {
   resultToken,
 } from "../core/derive.ts";
 import { equalTokens, sha256Hex } from "../core/digest.ts";
-import { ok, type Refusal, type Result, refuse } from "../core/errors.ts";
+import { assert, ok, type Refusal, type Result, refuse } from "../core/errors.ts";
 import { DEADLINE_MAX_MS, SECOND_MS } from "../core/limits.ts";
 import type { ClaimCapability } from "../core/ports/tools.ts";
 import { type ContinuationRecord, claimIdentity, originKey } from "../core/record.ts";
@@ -24,7 +24,7 @@ import { type Ledger, stopping } from "./ledger.ts";
  * I3. A repeated claim is looked up before deadline and limits are checked, so it always gets its first answer.
  */
 export interface ClaimDesk extends ClaimEntry {
-  /** Opens a capability for one server of one run. */
+  /** Opens a capability for one server of one run. Throws for an empty name: its record could not be read again. */
   open(binding: ClaimBinding): OpenCapability;
 }
 
@@ -185,6 +185,7 @@ export function createClaimDesk(deps: ContinuationDeps, ledger: Ledger): ClaimDe
 
   return {
     open(binding) {
+      for (const [name, value] of Object.entries(binding)) assert(value !== "", `${name} must not be empty`);
       const token = ids.token(CLAIM_TOKEN_BYTES);
       const key = sha256Hex(token);
       const capability: Capability = {

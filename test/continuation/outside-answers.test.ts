@@ -113,3 +113,10 @@ test("a resolution that the wire would refuse is refused to an embedder too", as
   }
   expect((await reopened(world, id)).state).toBe("delivery_unknown");
 });
+
+test("a run origin with an empty name gets no capability, so that no claim of it can damage the store", async () => {
+  const world = await createWorld();
+  for (const origin of [{ originRunId: "" }, { conversationId: "" }, { replyTo: "" }]) {
+    expect(() => world.run(origin)).toThrow("must not be empty");
+  }
+});
