@@ -1,10 +1,12 @@
 import type { CommandDef } from "citty";
+import type { LoadedConfig } from "../config/load.ts";
 import { CliError, errorText, StoreError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/platform.ts";
 import type { MonoAgentApp } from "../host/index.ts";
 import { createLogger, LOG_LEVELS } from "../platform/logger.ts";
 import { CONFIG_ARGS, leaf } from "./command.ts";
 import type { CliIo } from "./io.ts";
+import { requireSameSelections } from "./mcp/reload.ts";
 import { type ConfigFlags, configOf } from "./settings.ts";
 import { programOf, typedFlags } from "./shell.ts";
 
@@ -51,7 +53,7 @@ export function serveCommand(io: CliIo): CommandDef {
       throw new CliError("config_invalid", "there is nothing to serve: enable terminal or continuations");
     }
     for (const [name, address] of Object.entries(app.addresses)) logger.info("listening", { name, address });
-    const forgetReload = io.onReload(() => reloadServers(app, args, io, logger));
+    const forgetReload = io.onReload(() => reloadServers(app, config, args, io, logger));
     await stopped.promise;
     forgetReload();
     logger.info("stopping");
@@ -63,9 +65,16 @@ export function serveCommand(io: CliIo): CommandDef {
 }
 
 /** Reads mcp.json again. What is wrong with it is said, and the host goes on with what it has. */
-function reloadServers(app: MonoAgentApp, flags: ConfigFlags, io: CliIo, logger: Logger): void {
+function reloadServers(
+  app: MonoAgentApp,
+  running: LoadedConfig,
+  flags: ConfigFlags,
+  io: CliIo,
+  logger: Logger,
+): void {
   try {
     const { config } = configOf(flags, io, { secretsOptional: true, isServerNeeded: () => true });
+    requireSameSelections(running, config);
     app.rotateMcpServers(config.mcpServers);
     logger.info("mcp.json was read again", { servers: config.mcpServers.size });
   } catch (error) {

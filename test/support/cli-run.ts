@@ -11,7 +11,7 @@ export interface CliRun {
 export async function cliRun(
   cwd: string,
   args: readonly string[],
-  options: Partial<Pick<CliIo, "err" | "env" | "columns" | "self" | "onStop" | "ask">> = {},
+  options: Partial<Pick<CliIo, "err" | "env" | "columns" | "self" | "onStop" | "onReload" | "ask">> = {},
 ): Promise<CliRun> {
   let out = "";
   let err = "";
