@@ -1,5 +1,8 @@
 import { expect, test } from "bun:test";
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
 import { isTerminal } from "../../src/core/record.ts";
+import { STORE_ENTRIES } from "../../src/core/store-files.ts";
 import type { ClaimAnswer, ContinuationStatus } from "../../src/core/wire.ts";
 import { type AgentFolder, agentFolder, BINARY } from "../support/binary.ts";
 
@@ -12,8 +15,11 @@ const KILLS = 300;
 /** Hosts that run, each in its own folder, at the same time. */
 const LANES = 3;
 const CLIENTS = 8;
-/** A host is killed after so many acknowledgements at most; the other clients are in the middle of something then. */
+/** A host is killed after so many acknowledgements at most, and up to so long after the last of them. */
 const MOST_ACKNOWLEDGEMENTS = 60;
+const MOST_DELAY_MS = 30;
+/** Results up to this size: few of them are more than the transaction file carries, so that checkpoints are hit too. */
+const MOST_FILLER_CHARS = 90_000;
 const SEED = Number(process.env.KILL_SEED ?? 20_261_130);
 const TOKEN = "a-token-of-the-kill-test";
 const DEADLINE = new Date(Date.now() + 86_400_000).toISOString();
@@ -21,6 +27,7 @@ const DEADLINE = new Date(Date.now() + 86_400_000).toISOString();
 interface Work {
   readonly key: string;
   readonly route: "silent" | "capture";
+  readonly filler: string;
   claim?: ClaimAnswer;
   resultAcknowledged?: boolean;
   /** The last status that was read. */
@@ -32,6 +39,8 @@ interface Totals {
   results: number;
   finished: number;
   kills: number;
+  /** Kills that left a temporary among the record files. */
+  inCheckpoint: number;
 }
 
 /** Park and Miller's minimal standard generator: whole numbers from 0 to below `bound`. */
@@ -62,11 +71,14 @@ function clientOf(folder: AgentFolder) {
       });
       return answer(response, 200);
     },
-    async submit({ key }: Work, { continuationId, token }: ClaimAnswer): Promise<void> {
+    async submit({ key, filler }: Work, { continuationId, token }: ClaimAnswer): Promise<void> {
       const response = await fetch(`${url}/${continuationId}/result`, {
         method: "PUT",
         headers: bearer(token),
-        body: JSON.stringify({ idempotencyKey: `result-${key}`, payload: { summary: `done ${key}` } }),
+        body: JSON.stringify({
+          idempotencyKey: `result-${key}`,
+          payload: { summary: `done ${key}`, filler },
+        }),
       });
       await answer(response, 202);
     },
@@ -135,6 +147,10 @@ async function startHost(cwd: string): Promise<Running> {
   };
 }
 
+function temporaries(folder: string): number {
+  return existsSync(folder) ? readdirSync(folder).filter((name) => name.endsWith(".tmp")).length : 0;
+}
+
 async function lane(number: number, kills: number, totals: Totals): Promise<void> {
   const random = seeded(SEED + number);
   const folder = agentFolder();
@@ -152,12 +168,17 @@ async function lane(number: number, kills: number, totals: Totals): Promise<void
     terminal: { enabled: false },
   });
   const client = clientOf(folder);
+  const records = join(folder.path, ".mono-agent/continuations", STORE_ENTRIES.records);
   const done: Work[] = [];
   let open: Work[] = [];
   let made = 0;
   const next = (): Work => {
     made += 1;
-    return { key: `task-${number}-${made}`, route: random(3) === 0 ? "capture" : "silent" };
+    return {
+      key: `task-${number}-${made}`,
+      route: random(3) === 0 ? "capture" : "silent",
+      filler: random(2) === 0 ? "f".repeat(random(MOST_FILLER_CHARS)) : "",
+    };
   };
   let running: Running | undefined;
   const start = async () => {
@@ -166,14 +187,19 @@ async function lane(number: number, kills: number, totals: Totals): Promise<void
   };
 
   try {
-    for (let kill = 0; kill < kills; kill += 1) {
+    for (let round = 0; round < kills; round += 1) {
       const host = await start();
       for (const work of open) await verify(client, work);
       let left = random(MOST_ACKNOWLEDGEMENTS + 1);
+      let killed = false;
       let dead: Promise<unknown> | undefined;
+      const kill = () => {
+        killed = true;
+        return host.kill();
+      };
       const acknowledged = () => {
         left -= 1;
-        if (left <= 0) dead ??= host.kill();
+        if (left <= 0) dead ??= Bun.sleep(random(MOST_DELAY_MS)).then(kill);
       };
       const waiting = open.filter((work) => work.status === undefined || !isTerminal(work.status));
       done.push(...open.filter((work) => !waiting.includes(work)));
@@ -181,7 +207,7 @@ async function lane(number: number, kills: number, totals: Totals): Promise<void
       const ready = [...waiting];
       await Promise.all(
         Array.from({ length: CLIENTS }, async () => {
-          while (dead === undefined) {
+          while (!killed) {
             let work = ready.shift();
             if (work === undefined) {
               work = next();
@@ -191,14 +217,14 @@ async function lane(number: number, kills: number, totals: Totals): Promise<void
               await advance(client, work, acknowledged);
             } catch (error) {
               // The answer of a host that was killed may never come; anything else is a failure.
-              if (dead === undefined || (error instanceof Error && error.message.startsWith("expected")))
-                throw error;
+              if (!killed || (error instanceof Error && error.message.startsWith("expected"))) throw error;
             }
           }
         }),
       );
       await dead;
       totals.kills += 1;
+      totals.inCheckpoint += temporaries(records) > 0 ? 1 : 0;
     }
 
     await start();
@@ -216,11 +242,12 @@ async function lane(number: number, kills: number, totals: Totals): Promise<void
 }
 
 test(`${KILLS} kills at random moments under load lose nothing that was acknowledged`, async () => {
-  const totals: Totals = { claims: 0, results: 0, finished: 0, kills: 0 };
+  const totals: Totals = { claims: 0, results: 0, finished: 0, kills: 0, inCheckpoint: 0 };
   const startMs = performance.now();
   await Promise.all(Array.from({ length: LANES }, (_, number) => lane(number, KILLS / LANES, totals)));
   const seconds = (performance.now() - startMs) / 1000;
   console.log(`kills: ${JSON.stringify(totals)} in ${seconds.toFixed(1)} s, seed ${SEED}`);
   expect(totals.kills).toBe(KILLS);
   expect(totals.finished).toBeGreaterThan(KILLS);
+  expect(totals.inCheckpoint).toBeGreaterThan(0);
 }, 180_000);
