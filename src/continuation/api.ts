@@ -22,7 +22,12 @@ import type {
  * token is checked before a body is read; what it returns is the authority to go on with that one request.
  */
 export interface ContinuationService {
-  /** Recovers interrupted work, then starts the worker. Only the first call does something. */
+  /**
+   * Ends what a dead process left half done, and begins to ask the channels what became of unknown posts. Only the first
+   * call does something.
+   */
+  recover(): Promise<void>;
+  /** The same, and then starts the worker. */
   startWorker(): Promise<void>;
   /** Works on at most `limit` due records and waits for them; resolves with how many. For hosts that drive time themselves. */
   processDue(limit: number): Promise<number>;

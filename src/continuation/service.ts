@@ -20,7 +20,7 @@ export interface ContinuationServiceOptions extends ContinuationDeps {
 }
 
 /**
- * Composes the continuation domain over an open store. Nothing runs until `startWorker`, which first ends what a
+ * Composes the continuation domain over an open store. Nothing runs until `recover` or `startWorker`, which first end what a
  * dead process left half done: interrupted synthesis and delivery become terminal and are never repeated. After a
  * restore, what was unfinished is held (hold.ts).
  */
@@ -56,19 +56,27 @@ export function createContinuationService(options: ContinuationServiceOptions): 
   });
   const expectedOperatorToken = operatorToken(store.secret);
 
-  let started: Promise<void> | undefined;
+  let recovered: Promise<void> | undefined;
 
   /**
    * Ends what a dead process left half done. A lease found here has no living owner, the store has one process, unless
    * it is our own: a host that drives time itself may have begun to work before.
    */
-  const recover = async () => {
+  const endInterrupted = async () => {
     const interrupted = store.durable
       .inStates(["synthesizing", "ready_to_deliver", "delivery_retry", "result_received"])
       .filter((record) => record.leaseOwner !== owner)
       .filter((record) => record.state !== "synthesizing" || !hold.has(record.continuationId))
       .map((record) => record.continuationId);
     await inside.applyAll(interrupted, () => ({ kind: "recover" }));
+  };
+
+  const recover = () => {
+    recovered ??= (async () => {
+      await endInterrupted();
+      void prover.proveAll();
+    })();
+    return recovered;
   };
 
   return {
@@ -79,13 +87,11 @@ export function createContinuationService(options: ContinuationServiceOptions): 
     operator: createOperatorActions(options, outside, decider, prover, hold),
     isOperator: (token) => equalTokens(token, expectedOperatorToken),
 
-    startWorker() {
-      started ??= (async () => {
-        await recover();
-        void prover.proveAll();
-        worker.start();
-      })();
-      return started;
+    recover,
+
+    async startWorker() {
+      await recover();
+      worker.start();
     },
 
     processDue: (limit) => worker.processDue(limit),

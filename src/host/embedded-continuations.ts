@@ -97,13 +97,16 @@ export interface ContinuationsOptions {
 }
 
 export interface Continuations extends OperatorHandle {
-  /** Settles what a crash left, listens, and starts the worker. */
-  start(): Promise<{ readonly url: string }>;
+  /**
+   * Settles what a crash left, listens, asks what became of unknown posts, and starts the worker. With `worker: false`
+   * all but the last: then you drive the work with `processDue`.
+   */
+  start(options?: { readonly worker?: boolean }): Promise<{ readonly url: string }>;
   /** Refuses new work, lets running work end (bounded), and closes what it opened. */
   stop(): Promise<void>;
   /** Opens the capabilities of one run; you drive release, finalize, activate or abandon. */
   issue(origin: RunOrigin): RunClaims;
-  /** Works on what is due and waits for it, for hosts that drive time themselves. Resolves with how many. */
+  /** Works on what is due and waits for it, for hosts that drive time themselves (`worker: false`). Resolves with how many. */
   processDue(limit: number): Promise<number>;
   /** The same as `showContinuation`. */
   status(continuationId: string): ContinuationDetail | undefined;
@@ -170,7 +173,7 @@ export async function createContinuations(options: ContinuationsOptions): Promis
     issue: (origin) => service.issuer.issue(origin),
     processDue: (limit) => service.processDue(limit),
     status: handle.showContinuation,
-    async start() {
+    async start({ worker = true } = {}) {
       if (listener !== undefined) throw new ContinuationError("operation_failed", "it is started already");
       await settleOrigins();
       listener = await serveHttp({
@@ -181,7 +184,7 @@ export async function createContinuations(options: ContinuationsOptions): Promis
         clock,
         logger,
       });
-      await service.startWorker();
+      await (worker ? service.startWorker() : service.recover());
       return { url };
     },
     async stop() {

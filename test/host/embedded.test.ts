@@ -200,6 +200,50 @@ test("a synthesis waits, at no attempt, until the embedder says that it is ready
   rmSync(path, { recursive: true });
 });
 
+test("a host that drives time itself finds interrupted work settled, and nothing runs by itself", async () => {
+  const path = folder();
+  const clock = createFakeClock();
+  const store = await openStore({ stateDir: join(path, "state"), clock });
+  const asked = Promise.withResolvers<void>();
+  let calls = 0;
+  const outside = {
+    state: { store },
+    ...DETACHED,
+    clock,
+    synthesize: async ({ signal }: { signal: AbortSignal }) => {
+      calls += 1;
+      // The first one is interrupted: its host dies before the model answers.
+      if (calls === 1) {
+        asked.resolve();
+        await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      }
+      return "answer";
+    },
+    supports: () => "supported" as const,
+    deliver: async () => ({ kind: "delivered" as const, parts: [{ id: "p" }] }),
+    recordHistory: async () => ({ recorded: true as const }),
+  };
+  const first = await createContinuations({ ...outside, listen: { port: freePort() } });
+  const interrupted = await submitted((await first.start({ worker: false })).url, clock, "interrupted");
+  expect([calls, first.status(interrupted)?.state]).toEqual([0, "result_received"]);
+  const working = first.processDue(10);
+  await asked.promise;
+
+  const second = await createContinuations({ ...outside, listen: { port: freePort() } });
+  const { url } = await second.start({ worker: false });
+  expect(second.status(interrupted)?.state).toBe("dead_lettered");
+  const next = await submitted(url, clock, "next");
+  expect(second.status(next)?.state).toBe("result_received");
+  expect(await second.processDue(10)).toBe(1);
+  expect(second.capturedContinuationText(next)).toBe("answer");
+  await second.stop();
+  const stopped = first.stop();
+  clock.advance(10_000);
+  await Promise.all([stopped, working]);
+  await store.close();
+  rmSync(path, { recursive: true });
+});
+
 describe("options that a configuration file could not have either", () => {
   const outside = {
     listen: { port: 4319 },

@@ -43,6 +43,7 @@ export function createFakeService() {
   };
   const detail: ContinuationDetail = { ...STATUS, timeline: [] };
   const service: ContinuationService = {
+    recover: async () => {},
     startWorker: async () => {},
     processDue: async () => 0,
     stop: async () => {},
