@@ -250,7 +250,13 @@ export function createSnapshots(deps: {
   };
 }
 
-/** Reads a blob with every check of store-format.md §4 and §9; what is wrong with it harms only who refers to it. */
+/** The process lacks something for a moment: that says nothing about the file, and the next try may succeed. */
+const OUT_OF_MEANS: ReadonlySet<string> = new Set(["EMFILE", "ENFILE", "ENOMEM"]);
+
+/**
+ * Reads a blob with every check of store-format.md §4 and §9; what is wrong with it harms only who refers to it. Throws
+ * a `FileFault` when this process can't open or read any file now.
+ */
 export function readSnapshot(
   fs: FileSystem,
   paths: StorePaths,
@@ -260,7 +266,8 @@ export function readSnapshot(
   let data: Uint8Array | undefined;
   try {
     data = readSecureFile(fs, path, SNAPSHOT_MAX_BYTES, "snapshot.read");
-  } catch {
+  } catch (error) {
+    if (error instanceof FileFault && OUT_OF_MEANS.has(error.errno)) throw error;
     return { ok: false, damage: "unreadable" };
   }
   if (data === undefined) return { ok: false, damage: "missing" };

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { SNAPSHOTS_TOTAL_MAX_BYTES } from "../../src/core/limits.ts";
+import { FileFault } from "../../src/core/ports/platform.ts";
 import { snapshotJson } from "../../src/core/snapshot.ts";
 import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { claim, member, openStore, STATE_DIR, snapshotOf } from "../support/store-harness.ts";
@@ -161,4 +162,18 @@ describe("snapshots", () => {
     fs.erase(`${FOLDER}/${ref.digest}.json`);
     expect(store.snapshots.read(ref)).toEqual({ ok: false, damage: "missing" });
   });
+
+  for (const errno of ["EMFILE", "ENFILE", "ENOMEM"]) {
+    test(`that ${errno} keeps from being read is not taken for damaged`, async () => {
+      const { fs, store, put } = await opened();
+      const { ref } = await put();
+      const { open } = fs;
+      fs.open = (path, label) => {
+        throw new FileFault(label, path, errno);
+      };
+      expect(() => store.snapshots.read(ref)).toThrow(errno);
+      fs.open = open;
+      expect(store.snapshots.read(ref).ok).toBe(true);
+    });
+  }
 });
