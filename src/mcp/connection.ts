@@ -186,7 +186,9 @@ export function createConnection(options: ConnectionOptions): Connection {
       const limit = new AbortController();
       const cancelTotal = clock.timer(timeouts.totalMs, () => limit.abort("total time-out"));
       const declinedBefore = declined;
-      const withNote = (text: string) => (declined > declinedBefore ? `${text}\n${DECLINED_NOTE}` : text);
+      // In this order: a secret that was cut in half would not be found.
+      const told = (text: string) =>
+        capText(redactToken(text), declined > declinedBefore ? `\n${DECLINED_NOTE}` : "");
       try {
         // Not client.callTool: its check of the output schema would turn a call that ran into a failed one.
         const result = await client.request(
@@ -200,7 +202,7 @@ export function createConnection(options: ConnectionOptions): Connection {
             resetTimeoutOnProgress: true,
           },
         );
-        return { text: capText(withNote(redactToken(resultText(result)))), isError: result.isError === true };
+        return { text: told(resultText(result)), isError: result.isError === true };
       } catch (error) {
         const outcome = await callFailure(error, {
           server,
@@ -208,8 +210,8 @@ export function createConnection(options: ConnectionOptions): Connection {
           timedOut: limit.signal.aborted,
           lost,
         });
-        const told = { ...outcome, text: capText(withNote(redactToken(outcome.text))) };
-        return noticeSession(error) ? { ...told, sessionGone: true } : told;
+        const answer = { ...outcome, text: told(outcome.text) };
+        return noticeSession(error) ? { ...answer, sessionGone: true } : answer;
       } finally {
         cancelTotal();
       }

@@ -6,14 +6,14 @@ type Content = CallToolResult["content"][number];
 
 /**
  * A tool's result as the text that the model reads: text parts joined by newlines, one line for each part that is
- * not text, the structured content unless a text says the same; at most 12,000 characters with a note at the end.
+ * not text, the structured content unless a text says the same. Not cut yet: a secret at the cut would be half of one.
  */
 export function resultText(result: Pick<CallToolResult, "content" | "structuredContent">): string {
   const parts = result.content.map(partText).filter((part) => part !== "");
   const { structuredContent } = result;
   if (structuredContent !== undefined && !result.content.some((part) => saysTheSame(part, structuredContent)))
     parts.push(JSON.stringify(structuredContent));
-  return capText(parts.length === 0 ? "(no content)" : parts.join("\n"));
+  return parts.length === 0 ? "(no content)" : parts.join("\n");
 }
 
 /** Servers repeat structured content as text for clients that don't know it, often without its only key. */
@@ -37,12 +37,12 @@ function jsonOf(text: string): unknown {
 }
 
 /**
- * Cuts a text to the cap; what was cut is said in the last line, which counts too. Half a surrogate pair, from the cut or
- * from the server, is replaced: providers refuse it.
+ * Cuts a text to the cap, which counts what is said of the cut and the `end` that follows it whole. Half a surrogate
+ * pair, from the cut or from the server, is replaced: providers refuse it.
  */
-export function capText(text: string): string {
-  if (text.length <= TOOL_RESULT_MAX_CHARS) return text.toWellFormed();
-  const note = `\n[cut: the result had ${text.length} characters]`;
+export function capText(text: string, end = ""): string {
+  if (text.length + end.length <= TOOL_RESULT_MAX_CHARS) return `${text}${end}`.toWellFormed();
+  const note = `\n[cut: the result had ${text.length} characters]${end}`;
   return `${text.slice(0, TOOL_RESULT_MAX_CHARS - note.length)}${note}`.toWellFormed();
 }
 

@@ -72,6 +72,12 @@ describe("result texts", () => {
     expect(cut).toEndWith(`[cut: the result had ${TOOL_RESULT_MAX_CHARS + 1} characters]`);
   });
 
+  test("that are cut keep what must follow them", () => {
+    const cut = capText("x".repeat(TOOL_RESULT_MAX_CHARS), "\nthe end");
+    expect(cut).toHaveLength(TOOL_RESULT_MAX_CHARS);
+    expect(cut).toEndWith(`[cut: the result had ${TOOL_RESULT_MAX_CHARS} characters]\nthe end`);
+  });
+
   test("never hold half a surrogate pair, neither from a server nor from the cut", () => {
     expect(capText("half \ud83d pair")).toBe("half \ufffd pair");
     for (const lead of ["", "x"]) {

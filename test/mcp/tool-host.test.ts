@@ -118,6 +118,12 @@ describe("trusted values over stdio", () => {
     );
     const session = await host.open(sessionRequest({ work: capability }));
     expect((await session.call("leak", {}, never)).text).toBe("token [redacted]");
+    // The token lies across the place of the cut.
+    const note = "\n[cut: the result had 12003 characters]".length;
+    const before = "x".repeat(12_000 - note - "token ".length - 12);
+    const { text } = await session.call("leak", { before, after: "y".repeat(50) }, never);
+    expect(text).toContain("[cut: the result had");
+    expect(text).not.toContain(capability.token.slice(0, 5));
     await session.close();
     const log = logger.lines.join("\n");
     expect(log).toContain("my token is [redacted] and [redacted]");

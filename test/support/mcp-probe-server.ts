@@ -131,7 +131,9 @@ server.setRequestHandler(CallToolRequestSchema, async ({ params }, extra) => {
     case "leak":
       console.error(`my arguments are ${process.argv.slice(2).join(" ")}`);
       console.error(`my token is ${process.env.MONO_AGENT_CONTINUATION_CLAIM_TOKEN} and ${process.env.OWN}`);
-      return text(`token ${process.env.MONO_AGENT_CONTINUATION_CLAIM_TOKEN}`);
+      return text(
+        `${params.arguments?.before ?? ""}token ${process.env.MONO_AGENT_CONTINUATION_CLAIM_TOKEN}${params.arguments?.after ?? ""}`,
+      );
     case "refuse":
       return text("it can't be done", true);
   }
