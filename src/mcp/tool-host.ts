@@ -105,9 +105,9 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
     ...(options.maxClients === undefined ? {} : { maxClients: options.maxClients }),
   });
 
-  const refuseUnsupported = () => {
+  const refuseUnsupported = (entries: ToolHostOptions["servers"]) => {
     for (const name of selected) {
-      const spec = Object.hasOwn(servers, name) ? servers[name] : undefined;
+      const spec = Object.hasOwn(entries, name) ? entries[name] : undefined;
       // A name that is not in the file is reported by the check of the configuration; a run skips it.
       const eligible = spec === undefined ? "stdio" : continuationEligibility(spec);
       if (typeof eligible === "object") {
@@ -121,7 +121,7 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
 
   const open = async (request: ToolSessionRequest): Promise<ToolSession> => {
     if (closed) throw new McpError("mcp_failed", "the tool host is closed");
-    refuseUnsupported();
+    refuseUnsupported(servers);
     const { signal, runId, conversationId } = request;
     if (signal.aborted) throw new McpError("mcp_failed", "opening the tools was aborted");
     const specs = Object.entries(servers).filter(([, spec]) => isEnabled(spec));
@@ -228,6 +228,8 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
   return {
     open,
     rotate(next) {
+      // Every run would fail with it; the old entries are still good.
+      refuseUnsupported(next);
       servers = next;
       pool.rotate();
     },

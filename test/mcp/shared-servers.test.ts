@@ -106,6 +106,12 @@ describe("a rotation under load", () => {
     expect(children()).toEqual([]);
   }, 60_000);
 
+  test("that would leave a selected server without a way to hold authority changes nothing", async () => {
+    const host = start({ a: script(PROBE) }, { continuationServers: ["a"] });
+    expect(() => host.rotate({ a: { url: "https://example.com/mcp" } })).toThrow(McpError);
+    expect((await (await host.open(sessionRequest())).call("echo", {}, never)).isError).toBe(false);
+  });
+
   test("that takes a server away is felt by later runs only", async () => {
     const host = start({ a: script(PROBE) });
     const session = await host.open(sessionRequest());
