@@ -1,5 +1,6 @@
 import { BACKUP_MANIFEST, type BackupManifest, backupManifestSchema } from "../core/backup.ts";
 import { BackupError } from "../core/errors.ts";
+import { fileJson } from "../core/json.ts";
 import { MIB } from "../core/limits.ts";
 import type { Clock } from "../core/ports/platform.ts";
 import { TERMINAL_TOKEN_FILE } from "../core/terminal.ts";
@@ -21,7 +22,37 @@ export const HOST_FILES: readonly string[] = [TERMINAL_TOKEN_FILE];
 /** Folders of such files, one level deep: the logins of MCP servers. */
 export const HOST_FOLDERS: readonly string[] = [LOGIN_FOLDER];
 
-export function parseManifest(source: string, data: Uint8Array): BackupManifest {
+/** A manifest with the bytes that were written of it, for whoever wrote them. */
+export interface WrittenManifest {
+  readonly manifest: BackupManifest;
+  readonly data: Buffer;
+}
+
+/** The bytes of a manifest: indented as all our files, but a line for each file. */
+export async function writtenManifest(manifest: BackupManifest, pause: Pause): Promise<WrittenManifest> {
+  const [head = "", tail = ""] = fileJson({ ...manifest, files: [] }).split("[]");
+  const pieces = [Buffer.from(`${head}[`)];
+  for (let from = 0; from < manifest.files.length; from += SLICE_ENTRIES) {
+    const lines = manifest.files.slice(from, from + SLICE_ENTRIES).map((file) => JSON.stringify(file));
+    pieces.push(Buffer.from(`${from === 0 ? "" : ","}\n    ${lines.join(",\n    ")}`));
+    await pause();
+  }
+  pieces.push(Buffer.from(`\n  ]${tail}`));
+  return { manifest, data: Buffer.concat(pieces) };
+}
+
+/** What stands in the manifest that was read: parsed, or, where it is known what was written, compared with that. */
+export function manifestOf(
+  source: string,
+  data: Uint8Array,
+  written: WrittenManifest | undefined,
+): BackupManifest {
+  if (written === undefined) return parseManifest(source, data);
+  if (written.data.equals(data)) return written.manifest;
+  throw new BackupError("backup_invalid", `${source}: ${BACKUP_MANIFEST} is not what was written`);
+}
+
+function parseManifest(source: string, data: Uint8Array): BackupManifest {
   let value: unknown;
   try {
     value = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(data));
@@ -36,6 +67,9 @@ export function parseManifest(source: string, data: Uint8Array): BackupManifest 
     `${source}: ${BACKUP_MANIFEST} is not one that this version reads (${issue?.path.join(".") ?? ""}: ${issue?.message ?? ""})`,
   );
 }
+
+/** Of a long list, so many entries are handled at once. */
+export const SLICE_ENTRIES = 4096;
 
 /** A host that makes a backup serves others at least this often. */
 const SLICE_MS = 8;

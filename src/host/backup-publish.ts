@@ -1,10 +1,9 @@
 import { basename, dirname, join } from "node:path";
-import { BACKUP_MANIFEST, type BackupManifest } from "../core/backup.ts";
+import { BACKUP_MANIFEST } from "../core/backup.ts";
 import { BackupError } from "../core/errors.ts";
-import { fileJson } from "../core/json.ts";
 import type { FileSystem, Ids } from "../core/ports/platform.ts";
 import { createSequentialFile } from "../platform/sequential-file.ts";
-import { FILE_MODE, type Pause } from "./backup-format.ts";
+import { FILE_MODE, type Pause, type WrittenManifest } from "./backup-format.ts";
 import { type BackupReader, openBackup, verifyBackup } from "./backup-reader.ts";
 import { TAR_END, tarHeader, tarPadding } from "./backup-tar.ts";
 
@@ -28,15 +27,15 @@ export function publish(fs: FileSystem, partial: string, target: string): void {
 export async function packTar(
   fs: FileSystem,
   staging: string,
-  manifest: BackupManifest,
+  written: WrittenManifest,
   target: string,
   ids: Ids,
   pause: Pause,
 ): Promise<void> {
   const partial = join(dirname(target), `.${basename(target)}.${ids.token(PARTIAL_ID_BYTES)}.partial`);
   try {
-    await writeTar(fs, openBackup(fs, staging), manifest, partial, pause);
-    await verifyBackup(openBackup(fs, partial), pause);
+    await writeTar(fs, openBackup(fs, staging, written), written, partial, pause);
+    await verifyBackup(openBackup(fs, partial, written), pause);
     publish(fs, partial, target);
   } finally {
     fs.runSync([{ op: "unlink", path: partial, missingOk: true, label: LABEL }]);
@@ -46,17 +45,16 @@ export async function packTar(
 async function writeTar(
   fs: FileSystem,
   staged: BackupReader,
-  manifest: BackupManifest,
+  { manifest, data }: WrittenManifest,
   path: string,
   pause: Pause,
 ) {
   const mtimeMs = Date.parse(manifest.createdAt);
   const out = createSequentialFile(path, FILE_MODE, LABEL);
   try {
-    const content = Buffer.from(fileJson(manifest), "utf8");
-    out.write(tarHeader({ path: BACKUP_MANIFEST, bytes: content.length }, mtimeMs));
-    out.write(content);
-    out.write(tarPadding(content.length));
+    out.write(tarHeader({ path: BACKUP_MANIFEST, bytes: data.length }, mtimeMs));
+    out.write(data);
+    out.write(tarPadding(data.length));
     for (const { file, chunks } of staged.files()) {
       out.write(tarHeader(file, mtimeMs));
       for (const piece of chunks()) {

@@ -3,7 +3,13 @@ import { BACKUP_MANIFEST, type BackupFile, type BackupManifest } from "../core/b
 import { sha256Stream } from "../core/digest.ts";
 import { BackupError } from "../core/errors.ts";
 import type { FileSystem, ReadHandle } from "../core/ports/platform.ts";
-import { CHUNK_BYTES, MANIFEST_MAX_BYTES, type Pause, parseManifest } from "./backup-format.ts";
+import {
+  CHUNK_BYTES,
+  MANIFEST_MAX_BYTES,
+  manifestOf,
+  type Pause,
+  type WrittenManifest,
+} from "./backup-format.ts";
 import { readTar } from "./backup-tar.ts";
 
 /**
@@ -22,13 +28,14 @@ export interface BackupReader {
 
 const LABEL = "backup.read";
 
-export function openBackup(fs: FileSystem, source: string): BackupReader {
+/** `written` is what the caller itself wrote as the manifest: parsing a large one takes long. */
+export function openBackup(fs: FileSystem, source: string, written?: WrittenManifest): BackupReader {
   const stat = fs.lstat(source, LABEL);
   switch (stat?.kind) {
     case "directory":
-      return openFolder(fs, source);
+      return openFolder(fs, source, written);
     case "file":
-      return openTar(fs, source);
+      return openTar(fs, source, written);
     default:
       throw new BackupError(
         "backup_invalid",
@@ -39,6 +46,7 @@ export function openBackup(fs: FileSystem, source: string): BackupReader {
 
 /** Reads every file and compares it with its digest. Throws `backup_invalid`, naming the first that differs. */
 export async function verifyBackup(reader: BackupReader, pause: Pause): Promise<void> {
+  await pause();
   for (const { file, chunks } of reader.files()) {
     const digest = sha256Stream();
     let bytes = 0;
@@ -59,7 +67,7 @@ export function requireSame(source: string, file: BackupFile, bytes: number, sha
   );
 }
 
-function openFolder(fs: FileSystem, source: string): BackupReader {
+function openFolder(fs: FileSystem, source: string, written: WrittenManifest | undefined): BackupReader {
   const handle = openRegular(fs, join(source, BACKUP_MANIFEST));
   if (handle === undefined) {
     throw new BackupError(
@@ -71,7 +79,7 @@ function openFolder(fs: FileSystem, source: string): BackupReader {
     const { size } = handle.stat();
     if (size > MANIFEST_MAX_BYTES)
       throw new BackupError("backup_invalid", `${source}: ${BACKUP_MANIFEST} is too large`);
-    return parseManifest(source, handle.read(size));
+    return manifestOf(source, handle.read(size), written);
   });
   return {
     source,
@@ -91,7 +99,7 @@ function openFolder(fs: FileSystem, source: string): BackupReader {
   };
 }
 
-function openTar(fs: FileSystem, source: string): BackupReader {
+function openTar(fs: FileSystem, source: string, written: WrittenManifest | undefined): BackupReader {
   const begin = () => {
     const handle = openRegular(fs, source);
     if (handle === undefined) throw new BackupError("backup_invalid", `there is no backup at ${source}`);
@@ -101,7 +109,7 @@ function openTar(fs: FileSystem, source: string): BackupReader {
   const manifest = using(first, () => {
     for (const { path, bytes, chunks } of readTar(source, first)) {
       if (path !== BACKUP_MANIFEST || bytes > MANIFEST_MAX_BYTES) break;
-      return parseManifest(source, Buffer.concat([...chunks()]));
+      return manifestOf(source, Buffer.concat([...chunks()]), written);
     }
     throw new BackupError(
       "backup_invalid",

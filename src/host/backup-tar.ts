@@ -62,7 +62,7 @@ export function* readTar(
   const exactly = (bytes: number) => {
     const data = handle.read(bytes);
     if (data.length !== bytes) throw invalid("it ends in the middle");
-    return Buffer.from(data);
+    return Buffer.from(data.buffer, data.byteOffset, data.length);
   };
   for (;;) {
     const header = exactly(BLOCK);

@@ -1,24 +1,13 @@
 import { dirname, isAbsolute, join, relative } from "node:path";
-import {
-  BACKUP_MANIFEST,
-  type BackupFile,
-  type BackupManifest,
-  HOST_PART,
-  STATE_PART,
-} from "../core/backup.ts";
+import { BACKUP_MANIFEST, type BackupFile, HOST_PART, STATE_PART } from "../core/backup.ts";
 import { sha256Hex, sha256Stream } from "../core/digest.ts";
 import { AppError, BackupError } from "../core/errors.ts";
-import { fileJson } from "../core/json.ts";
 import { MIB } from "../core/limits.ts";
 import { type Clock, FileFault, type FileStep, type FileSystem, type Ids } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
-import { STORE_ENTRIES } from "../core/store-files.ts";
 import type { BackupReport } from "../core/wire.ts";
-import { checkingContinuationStore, type StoreCheck } from "../store/check.ts";
-import { stateFiles, unsettledIds } from "../store/copy.ts";
+import { stateFiles } from "../store/copy.ts";
 import { isTemporary, readSecureFile } from "../store/secure.ts";
-import { inSlices } from "../store/slices.ts";
-import { checkTurns } from "../turns/check.ts";
 import { copyTurns } from "../turns/copy.ts";
 import {
   CHUNK_BYTES,
@@ -28,9 +17,12 @@ import {
   HOST_FOLDERS,
   type Pause,
   pauser,
+  SLICE_ENTRIES,
+  type WrittenManifest,
+  writtenManifest,
 } from "./backup-format.ts";
 import { packTar, publish } from "./backup-publish.ts";
-import { openBackup, verifyBackup } from "./backup-reader.ts";
+import { verifyStaged } from "./backup-verify.ts";
 import { removeTree } from "./remove-tree.ts";
 import { HOST_DATABASE } from "./state-entries.ts";
 
@@ -93,9 +85,10 @@ export async function writeBackup(
     }
     try {
       const pause = pauser(deps.clock, () => requireTime(deps.signal));
-      const { manifest, warnings } = await stage(source, staging, deps, pause);
-      await verifyStaged(fs, staging, pause);
-      if (asTar) await packTar(fs, staging, manifest, target, deps.ids, pause);
+      const { written, warnings } = await stage(source, staging, deps, pause);
+      const { manifest } = written;
+      await verifyStaged(fs, staging, written, pause);
+      if (asTar) await packTar(fs, staging, written, target, deps.ids, pause);
       else publish(fs, staging, target);
       const bytes = manifest.files.reduce((sum, file) => sum + file.bytes, 0);
       const { createdAt, records, files } = manifest;
@@ -137,7 +130,7 @@ async function stage(
   staging: string,
   { clock, signal }: BackupDeps,
   pause: Pause,
-): Promise<{ manifest: BackupManifest; warnings: string[] }> {
+): Promise<{ written: WrittenManifest; warnings: string[] }> {
   const { fs, hostDir, stateDir } = source;
   const made = new Set<string>();
   const folder = (path: string): FileStep => {
@@ -191,19 +184,16 @@ async function stage(
   } finally {
     capture?.release();
   }
-  const manifest: BackupManifest = {
-    format: "mono-agent-backup",
-    schemaVersion: 1,
-    createdAt,
-    records,
-    files,
-  };
+  const written = await writtenManifest(
+    { format: "mono-agent-backup", schemaVersion: 1, createdAt, records, files },
+    pause,
+  );
   const content = join(staging, BACKUP_MANIFEST);
-  await fs.run([
-    { op: "write", path: content, data: fileJson(manifest), mode: FILE_MODE, sync: true, label: LABEL },
-    ...syncSteps(staging, files, made),
-  ]);
-  return { manifest, warnings };
+  // `run` takes the bytes over.
+  const data = Buffer.from(written.data);
+  await fs.run([{ op: "write", path: content, data, mode: FILE_MODE, sync: true, label: LABEL }]);
+  await syncAll(fs, staging, files, made);
+  return { written, warnings };
 }
 
 /** Files of the host, then of the continuation state, named as in the backup. */
@@ -227,19 +217,21 @@ function* copiedFiles(
   }
 }
 
-/** Data of all files, one sync for each folder where the system can, then the names. */
-function syncSteps(staging: string, files: readonly BackupFile[], folders: ReadonlySet<string>): FileStep[] {
-  const byFolder = new Map<string, string[]>();
-  for (const { path } of files) {
-    const written = join(staging, ...path.split("/"));
-    const siblings = byFolder.get(dirname(written)) ?? [];
-    siblings.push(written);
-    byFolder.set(dirname(written), siblings);
+/** Data of all files, few syncs for each folder where the system can, then the names. */
+async function syncAll(
+  fs: FileSystem,
+  staging: string,
+  files: readonly BackupFile[],
+  folders: ReadonlySet<string>,
+): Promise<void> {
+  for (let from = 0; from < files.length; from += SLICE_ENTRIES) {
+    const paths = files.slice(from, from + SLICE_ENTRIES).map(({ path }) => join(staging, path));
+    const byFolder = Map.groupBy(paths, (path) => dirname(path));
+    await fs.run(
+      [...byFolder].map(([folder, paths]): FileStep => ({ op: "syncFiles", folder, paths, label: LABEL })),
+    );
   }
-  return [
-    ...[...byFolder].map(([folder, paths]): FileStep => ({ op: "syncFiles", folder, paths, label: LABEL })),
-    ...[...folders].reverse().map((path): FileStep => ({ op: "syncDir", path, label: LABEL })),
-  ];
+  await fs.run([...folders].reverse().map((path): FileStep => ({ op: "syncDir", path, label: LABEL })));
 }
 
 async function measure(
@@ -261,44 +253,4 @@ async function measure(
   } finally {
     handle.close();
   }
-}
-
-/** Digests, the store's own check, and SQLite's. Damage of one snapshot was there before and is no reason to fail. */
-async function verifyStaged(fs: FileSystem, staging: string, pause: Pause): Promise<void> {
-  const reader = openBackup(fs, staging);
-  await verifyBackup(reader, pause);
-  const places = { hostDir: join(staging, HOST_PART), stateDir: join(staging, STATE_PART) };
-  const { migrationDue } = await requireSound(fs, places, reader.manifest, pause);
-  // A restore needs what is unfinished in it, and state that can't be converted does not say.
-  if (migrationDue) unsettledIds(fs, places.stateDir, reader.manifest.createdAt);
-}
-
-/** Rejects with `backup_invalid` when the state in these folders would not open, or is not that of the manifest. */
-export async function requireSound(
-  fs: FileSystem,
-  { hostDir, stateDir }: { hostDir: string; stateDir: string },
-  manifest: BackupManifest,
-  pause: Pause,
-): Promise<StoreCheck> {
-  const check = await inSlices(checkingContinuationStore({ fs, stateDir }), pause);
-  const finding = check.findings.find((found) => found.affects === undefined);
-  if (finding !== undefined) {
-    throw new BackupError(
-      "backup_invalid",
-      `the copy of the continuation state is not sound: ${finding.problem}`,
-    );
-  }
-  // What a pending transaction adds and takes away is not counted in the manifest.
-  const pending = manifest.files.some(({ path }) => path === `${STATE_PART}/${STORE_ENTRIES.transaction}`);
-  if (!pending && check.records !== manifest.records) {
-    throw new BackupError(
-      "backup_invalid",
-      `the copy of the continuation state has ${check.records} records, and ${manifest.records} were backed up`,
-    );
-  }
-  const turns = checkTurns({ path: join(hostDir, HOST_DATABASE), fs });
-  if (turns.kind === "corrupt" || turns.kind === "unsafe" || turns.kind === "unreadable") {
-    throw new BackupError("backup_invalid", `the copy of the ledger is not sound: ${turns.detail}`);
-  }
-  return check;
 }

@@ -105,11 +105,13 @@ export function* inspecting(
 
   const top = names(paths.stateDir, "state");
   const recordNames = names(paths.records, "records") ?? [];
+  yield;
   const blobNames = names(paths.snapshots, "snapshots") ?? [];
   const markerNames = names(paths.markers, "markers") ?? [];
   const legacyNames = top?.includes(STORE_ENTRIES.legacyRecords)
     ? (names(paths.legacyRecords, "legacy") ?? [])
     : [];
+  yield;
 
   const manifest = attempt(paths.manifest, () => readManifest(fs, paths));
   const guard = attempt(paths.guard, () => readGuard(fs, paths)) ?? false;
