@@ -1,4 +1,3 @@
-import type { JsonObject, JsonValue } from "./json.ts";
 import { SNAPSHOT_MAX_BYTES, SNAPSHOT_MAX_MESSAGES } from "./limits.ts";
 import { MODES, ORIGIN_CONTEXT_STATES, STATES } from "./record.ts";
 
@@ -10,7 +9,8 @@ import { MODES, ORIGIN_CONTEXT_STATES, STATES } from "./record.ts";
  * I1. What is accepted here, the schema accepts. Whoever gets a no asks the schema, which also names the field.
  */
 
-type Check = (value: JsonValue | undefined) => boolean;
+type Check = (value: unknown) => boolean;
+type Members = Readonly<Record<string, unknown>>;
 
 const HEX_64 = /^[0-9a-f]{64}$/;
 const string: Check = (value) => typeof value === "string";
@@ -28,15 +28,17 @@ const oneOf = (values: readonly string[]): Check => {
   const known: ReadonlySet<unknown> = new Set(values);
   return (value) => known.has(value);
 };
+const isMembers = (value: unknown): value is Members =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
 const objectOf =
-  (fits: (value: JsonObject) => boolean): Check =>
+  (fits: (value: Members) => boolean): Check =>
   (value) =>
-    typeof value === "object" && value !== null && !Array.isArray(value) && fits(value);
+    isMembers(value) && fits(value);
 const arrayOf =
   (fits: Check): Check =>
   (value) =>
     Array.isArray(value) && value.every(fits);
-const optional = (fits: Check, value: JsonValue | undefined) => value === undefined || fits(value);
+const optional = (fits: Check, value: unknown) => value === undefined || fits(value);
 
 const state = oneOf(STATES);
 const mode = oneOf(MODES);
@@ -73,8 +75,8 @@ const receipt = objectOf(
 const deliveryParts = arrayOf(part);
 const timeline = arrayOf(timelineEntry);
 
-/** Whether a value from JSON.parse is a record by `recordSchema`. */
-export function fitsRecord(it: JsonObject): boolean {
+/** Whether a value from JSON.parse, or what will be written as JSON, is a record by `recordSchema`. */
+export function fitsRecord(it: Members): boolean {
   return (
     text(it.continuationId) &&
     text(it.serverName) &&

@@ -4,6 +4,7 @@ import { type RetentionLimits, TRANSACTION_MAX_BYTES } from "../core/limits.ts";
 import type { Clock, FileSystem, Ids, Logger, OwnershipLock } from "../core/ports/platform.ts";
 import type { ContinuationStore, StoreChange } from "../core/ports/store.ts";
 import { type ContinuationRecord, STATES } from "../core/record.ts";
+import { fitsRecord } from "../core/record-check.ts";
 import { settleRecord } from "../core/retention.ts";
 import { activationMarker, isPendingFor, projectPinned, publishMarker, removeMarker } from "./activation.ts";
 import { createCarry } from "./checkpoint.ts";
@@ -182,6 +183,8 @@ export function createStore(deps: StoreDeps): OpenedStore {
     for (const put of change.puts) {
       assert(!entries.has(put.continuationId), "a change names each continuation once");
       const record = settleRecord(put, nowIso, { keepText: true });
+      // What the next start would refuse must not become durable: one such record stops them all.
+      assert(fitsRecord(record), "a record that is committed is one by its schema");
       entries.set(record.continuationId, putEntry(record, encodeRecord(record)));
     }
     for (const id of change.deletes ?? []) {

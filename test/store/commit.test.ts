@@ -4,7 +4,7 @@ import { RECORD_MAX_BYTES } from "../../src/core/limits.ts";
 import { claimIdentity, recordFileName } from "../../src/core/record.ts";
 import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
-import { NOW_MS, recordIn } from "../support/records.ts";
+import { NOW, NOW_MS, recordIn } from "../support/records.ts";
 import { claim, openStore, recordsOf, STATE_DIR } from "../support/store-harness.ts";
 
 const TRANSACTION = `${STATE_DIR}/continuation-transaction-v3.json`;
@@ -224,6 +224,22 @@ describe("files", () => {
 });
 
 describe("refusals", () => {
+  test("a record that the next start would refuse is not committed", async () => {
+    const { fs, store } = await warmStore();
+    const before = fs.counts.operations;
+    const receipt = { kind: "delivered", deliveredAt: NOW, deliveryId: "" } as const;
+    for (const wrong of [
+      claim("bad", { receipt }),
+      claim("bad", { taskKey: "" }),
+      claim("bad", { updatedAt: "soon" }),
+    ]) {
+      expect(() => store.commit({ puts: [claim("good"), wrong] })).toThrow("broken invariant");
+    }
+    expect(store.head.get("good")).toBeUndefined();
+    expect(fs.counts.operations).toBe(before);
+    await store.commit({ puts: [claim("good")] });
+  });
+
   test("a record over 2 MiB in its indented form is refused before anything changes, however small it is sent", async () => {
     const { fs, store } = await warmStore();
     const before = fs.counts.operations;
