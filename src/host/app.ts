@@ -54,7 +54,8 @@ export interface MonoAgentApp {
   verifyContinuation(continuationId: string): Verification | undefined;
   /**
    * Gives every MCP server a fresh start with these entries of mcp.json. Runs under way keep the servers they have to
-   * their end; which servers are trusted with continuations or context does not change.
+   * their end; which servers are trusted with continuations or context does not change. Throws
+   * `unsupported_continuation_server` when one of these could not hold its authority any more.
    */
   rotateMcpServers(servers: ReadonlyMap<string, McpServerSpec>): void;
   /**

@@ -23,7 +23,7 @@ export interface BoundTool extends ToolDefinition {
   /** The tool's own name at its server; `name` is what the model sees. */
   readonly tool: string;
   /**
-   * SHA-256 of the canonical JSON of {server, version, tool, schema}: what exactly was offered. It goes with every call
+   * SHA-256 of the canonical JSON of {server, target, version, tool, schema}: what exactly was offered, and by whom. It goes with every call
    * into the journal, so that a later reader can tell whether the tool is still the same.
    */
   readonly digest: string;
@@ -52,7 +52,8 @@ export interface ToolHost {
   open(request: ToolSessionRequest): Promise<ToolSession>;
   /**
    * Gives every server a fresh start with these entries: runs that begin later use it, runs under way keep what they
-   * have until they end, so that no call fails.
+   * have until they end, so that no call fails. Throws `unsupported_continuation_server` when a selected server could not
+   * hold its authority any more.
    */
   rotate(servers: Readonly<Record<string, McpServerSpec>>): void;
   /** Ends everything that is still open. */
