@@ -177,6 +177,7 @@ async function stage(
       // `run` takes the bytes over, so the digest comes first.
       steps.push({ op: "write", path: written, data: content, mode: FILE_MODE, sync: false, label: LABEL });
       if (bytes >= BATCH_BYTES || steps.length >= BATCH_FILES) await flush();
+      await pause();
     }
     if (stateDir !== undefined && !made.has(join(staging, STATE_PART)))
       steps.push(folder(join(staging, STATE_PART)));
