@@ -11,6 +11,7 @@ import { writeBackup } from "./backup.ts";
 import { FOLDER_MODE } from "./backup-format.ts";
 import { readRestored } from "./restored.ts";
 import { BACKUPS_FOLDER, HOST_LOCK } from "./state-entries.ts";
+import { makeStateFolder } from "./state-folder.ts";
 
 export interface StatePlaces {
   readonly hostDir: string;
@@ -33,12 +34,14 @@ export async function backupStoppedHost(
   const locks: OwnershipLock[] = [];
   try {
     const exists = (path: string | undefined) => path !== undefined && fs.lstat(path, "backup") !== undefined;
-    if (!exists(hostDir)) {
+    if (!exists(hostDir) && !exists(stateDir)) {
       throw new BackupError(
         "backup_refused",
         `there is no state at ${hostDir} yet, so there is nothing to back up`,
       );
     }
+    // State of an older runtime alone, before the first start: the lock needs a place.
+    if (!exists(hostDir)) makeStateFolder(fs, hostDir);
     const lock = ownershipLock(fs, clock, process.pid);
     try {
       locks.push(lock(join(hostDir, HOST_LOCK)));

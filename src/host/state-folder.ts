@@ -1,6 +1,6 @@
 import { dirname, join } from "node:path";
 import { StoreError } from "../core/errors.ts";
-import { FileFault, type FileSystem, type Logger } from "../core/ports/platform.ts";
+import { FileFault, type FileStep, type FileSystem, type Logger } from "../core/ports/platform.ts";
 import { FOLDER_MODE, inspectFolder } from "../store/secure.ts";
 import { HOST_DATABASE } from "./state-entries.ts";
 
@@ -11,13 +11,10 @@ const LABEL = "host folder";
  * and the way out when it is not a real folder of this user, or can't be made.
  */
 export function prepareStateFolder(fs: FileSystem, path: string, logger: Logger): void {
-  try {
+  withWayOut(() => {
     const { exists, repair } = inspectFolder(fs, path, LABEL);
     if (!exists) {
-      fs.runSync([
-        { op: "mkdir", path, mode: FOLDER_MODE, existsOk: true, label: LABEL },
-        { op: "syncDir", path: dirname(path), label: LABEL },
-      ]);
+      fs.runSync(newFolder(path));
       return;
     }
     if (repair.length > 0) {
@@ -26,6 +23,24 @@ export function prepareStateFolder(fs: FileSystem, path: string, logger: Logger)
     }
     // Whoever made it may have been killed before its name was durable; with a ledger in it, it is.
     if (fs.lstat(join(path, HOST_DATABASE), LABEL) === undefined) syncParent(fs, path, logger);
+  });
+}
+
+/** Makes the host's state folder where there is none. Throws as `prepareStateFolder` does. */
+export function makeStateFolder(fs: FileSystem, path: string): void {
+  withWayOut(() => fs.runSync(newFolder(path)));
+}
+
+function newFolder(path: string): FileStep[] {
+  return [
+    { op: "mkdir", path, mode: FOLDER_MODE, existsOk: true, label: LABEL },
+    { op: "syncDir", path: dirname(path), label: LABEL },
+  ];
+}
+
+function withWayOut(act: () => void): void {
+  try {
+    act();
   } catch (error) {
     if (error instanceof FileFault) {
       const problem = `${error.path} can't be used as a folder for state (${error.errno})`;

@@ -123,3 +123,21 @@ test("state that can't be converted is not backed up as if it could be restored:
     }
   }
 });
+
+test("state of an older runtime can be backed up before the first start, when the host has no folder yet", async () => {
+  const elsewhere = join(path, "elsewhere");
+  materialize(FIXTURE, elsewhere);
+  const places = { hostDir: join(path, "live/.mono-agent"), stateDir: elsewhere };
+  mkdirSync(join(path, "live"));
+  const made = await backupStoppedHost(places, join(path, "copy"));
+  expect(made !== "running" && made.files).toBeGreaterThan(3);
+  const restored = join(path, "restored");
+  await restoreBackup(join(path, "copy"), {
+    hostDir: join(restored, ".mono-agent"),
+    stateDir: stateDir(restored),
+  });
+  expect(legacyFiles(stateDir(restored))).toEqual(legacyFiles(elsewhere));
+  const nothing = { hostDir: join(path, "none"), stateDir: join(path, "none/state") };
+  await expect(backupStoppedHost(nothing, join(path, "b"))).rejects.toThrow("nothing to back up");
+  expect(existsSync(nothing.hostDir)).toBe(false);
+});
