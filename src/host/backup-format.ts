@@ -21,6 +21,8 @@ export const FOLDER_MODE = 0o700;
 export const HOST_FILES: readonly string[] = [TERMINAL_TOKEN_FILE];
 /** Folders of such files, one level deep: the logins of MCP servers. */
 export const HOST_FOLDERS: readonly string[] = [LOGIN_FOLDER];
+/** Names of the files in them; nobody reads what is called otherwise. */
+export const HOST_FILE = /\.json$/;
 
 /** A manifest with the bytes that were written of it, for whoever wrote them. */
 export interface WrittenManifest {

@@ -6,13 +6,14 @@ import { MIB } from "../core/limits.ts";
 import { type Clock, FileFault, type FileStep, type FileSystem, type Ids } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
 import type { BackupReport } from "../core/wire.ts";
-import { stateFiles } from "../store/copy.ts";
-import { isTemporary, readSecureFile } from "../store/secure.ts";
+import { readReplacedFile, stateFiles } from "../store/copy.ts";
+import { isTemporary } from "../store/secure.ts";
 import { copyTurns } from "../turns/copy.ts";
 import {
   CHUNK_BYTES,
   FILE_MODE,
   FOLDER_MODE,
+  HOST_FILE,
   HOST_FILES,
   HOST_FOLDERS,
   type Pause,
@@ -205,11 +206,13 @@ function* copiedFiles(
 ) {
   const names = [...HOST_FILES];
   for (const folder of HOST_FOLDERS) {
-    const inside = (fs.list(join(hostDir, folder), LABEL) ?? []).filter((name) => !isTemporary(name)).sort();
+    const inside = (fs.list(join(hostDir, folder), LABEL) ?? [])
+      .filter((name) => HOST_FILE.test(name) && !isTemporary(name))
+      .sort();
     names.push(...inside.map((name) => `${folder}/${name}`));
   }
   for (const name of names) {
-    const data = readSecureFile(fs, join(hostDir, name), HOST_FILE_MAX_BYTES, LABEL);
+    const data = readReplacedFile(fs, join(hostDir, name), HOST_FILE_MAX_BYTES, LABEL);
     if (data !== undefined) yield { path: `${HOST_PART}/${name}`, data };
   }
   if (stateDir === undefined) return;

@@ -58,7 +58,8 @@ export interface InspectedTransaction {
   readonly data: Uint8Array;
 }
 
-const BLOB_NAME = /^[0-9a-f]{64}\.json$/;
+/** Snapshots; whatever else is in their folder is not looked at. */
+export const BLOB_NAME = /^[0-9a-f]{64}\.json$/;
 
 /** Reads everything; `report` may throw to stop at the first problem. */
 export function inspectState(
