@@ -234,6 +234,10 @@ test("progress counts up to its total in each phase, in the order of the phases"
     "fencing",
     "writing",
   ]);
+  for (const phase of new Set(seen.map((at) => at.phase))) {
+    const last = seen.findLast((at) => at.phase === phase);
+    expect([phase, last?.done]).toEqual([phase, last?.total]);
+  }
   const writing = seen.filter(({ phase }) => phase === "writing").map(({ done, total }) => [done, total]);
   expect(writing).toEqual([
     [0, 3],

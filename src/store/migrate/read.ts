@@ -95,6 +95,7 @@ export function readLegacy(deps: {
       bytes += found.bytes;
       legacy.set(found.record.continuationId, found.record);
     }
+    if (total > 0) progress({ phase: "reading v2", done: total, total, unit: "records" });
     for (const { record } of transaction?.writes ?? []) legacy.set(record.continuationId, record);
     const unfinished = ids.length + (transaction?.deletes.length ?? 0);
     const anything = legacy.size > 0 || manifestBytes > 0 || transaction !== undefined;
