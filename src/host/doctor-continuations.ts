@@ -1,7 +1,9 @@
 import type { ContinuationsConfig, LoadedConfig, NamedRoute } from "../config/load.ts";
+import { MIB } from "../core/limits.ts";
 import type { FileSystem } from "../core/ports/platform.ts";
 import { TERMINAL_SCHEME } from "../core/terminal.ts";
 import { checkContinuationStore, type StoreCheck, type StoreFinding } from "../store/check.ts";
+import { legacyFiles } from "../store/migrate/prune.ts";
 import { migrationDue } from "./doctor-migration.ts";
 import type { DoctorSection } from "./doctor-report.ts";
 import { looseFolder } from "./state-folder.ts";
@@ -51,6 +53,7 @@ export function continuationsSection(
       ...settings,
       stateLine(check),
       ...(due?.lines ?? []),
+      ...(due === undefined && broken.length === 0 ? leftLines(fs, stateDir, program) : []),
       ...waiting,
       ...findingLines([...broken, ...harmed]),
     ],
@@ -78,6 +81,16 @@ function stateLine(check: StoreCheck): string {
     .map(([state, count]) => `${state} ${count}`);
   const moving = check.moving ? "; a host is changing them" : "";
   return `${check.records} records${counts.length === 0 ? "" : `: ${counts.join(", ")}`}${moving}`;
+}
+
+/** What a conversion left: old payloads among it, which nobody reads any more. */
+function leftLines(fs: FileSystem, stateDir: string, program: string): string[] {
+  const left = legacyFiles(fs, stateDir);
+  if (left.length === 0) return [];
+  const mib = (left.reduce((sum, { bytes }) => sum + bytes, 0) / MIB).toFixed(1);
+  return [
+    `${left.length} files of older formats are left (${mib} MiB): once they are backed up, \`${program} migrate --prune-legacy\` removes them`,
+  ];
 }
 
 /** A route without its channel does not stop the start: detached claims on it are refused until the channel is there. */
