@@ -90,20 +90,31 @@ export async function callFailure(error: unknown, context: CallContext): Promise
 
 /**
  * Whether a server over HTTP does not know our session any more: it was restarted, or let the session expire. The
- * protocol says 404; servers after the SDK's example say 400. Neither took anything up.
+ * protocol says 404; servers after the SDK's example say 400, which others say of a request's arguments: it counts
+ * only when the answer speaks of a session. Neither took anything up.
  */
 export function isSessionGone(error: unknown): boolean {
   const { code } = describe(error);
-  return code === 404 || code === 400;
+  if (code !== 400) return code === 404;
+  if (error instanceof HttpStatusError) return error.namesSession;
+  // The SDK's streamable transport puts the answer's body into the message.
+  return error instanceof Error && speaksOfSession(error.message);
 }
 
-/** An answer with an HTTP status that refuses a request; of its body nothing is kept. */
+/** Whether the body of a refusal is about a session; `Mcp-Session-Id` and `sessionId` count. */
+export function speaksOfSession(body: string): boolean {
+  return /session/i.test(body);
+}
+
+/** An answer with an HTTP status that refuses a request; of its body is kept only whether it speaks of a session. */
 export class HttpStatusError extends Error {
   override readonly name = "HttpStatusError";
   readonly code: number;
-  constructor(code: number) {
+  readonly namesSession: boolean;
+  constructor(code: number, namesSession: boolean) {
     super(`HTTP ${code}`);
     this.code = code;
+    this.namesSession = namesSession;
   }
 }
 

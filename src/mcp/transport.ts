@@ -1,16 +1,20 @@
 import { resolve } from "node:path";
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js";
 import { BugError, McpError } from "../core/errors.ts";
+import { KIB } from "../core/limits.ts";
 import { isLoopbackUrl, type McpServerSpec, serverTransport } from "../core/mcp-servers.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import { boundedBody } from "./bounded-body.ts";
 import { type ClaimGrant, type ContextGrant, childEnvironment, requestHeaders } from "./claim-injection.ts";
-import { HttpStatusError } from "./failures.ts";
+import { HttpStatusError, speaksOfSession } from "./failures.ts";
 import { authorizedFetch, type Fetch } from "./oauth-fetch.ts";
 import type { OAuthStore } from "./oauth-store.ts";
 import type { ProcessGuard } from "./process-guard.ts";
 import { argumentSecrets, environmentSecrets, type Redact, redactor } from "./stderr-lines.ts";
 import { createStdioTransport, type StdioTransport } from "./stdio.ts";
+
+/** Of a refusal over SSE so much is read, to see what it is about; ours. */
+const REFUSAL_PREFIX_BYTES = 4 * KIB;
 
 /** What a server is reached with. */
 export interface TransportOptions {
@@ -104,9 +108,33 @@ function refusingPosts(send: Fetch): Fetch {
   return async (url, init) => {
     const response = await send(url, init);
     if (init?.method !== "POST" || response.status < 400) return response;
-    await response.body?.cancel();
-    throw new HttpStatusError(response.status);
+    // Of the other refusals the status says enough.
+    const namesSession = response.status === 400 && speaksOfSession(await beginning(response));
+    await response.body?.cancel().catch(() => {});
+    throw new HttpStatusError(response.status, namesSession);
   };
+}
+
+/** The first bytes of a body, at least REFUSAL_PREFIX_BYTES if there are as many; what can't be read is left out. */
+async function beginning({ body }: Response): Promise<string> {
+  if (body === null) return "";
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  let bytes = 0;
+  try {
+    while (bytes < REFUSAL_PREFIX_BYTES) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      bytes += value.byteLength;
+      text += decoder.decode(value, { stream: true });
+    }
+  } catch {
+    // The status is known, and that is what counts.
+  } finally {
+    reader.releaseLock();
+  }
+  return text;
 }
 
 /**

@@ -26,7 +26,7 @@ function mcpServer(): McpServer {
 }
 
 /** A streamable HTTP server with sessions; `reply` may answer a tools/call in another way. */
-async function streamable(reply?: () => Response) {
+async function streamable(reply?: () => Response | undefined) {
   const requests: { method: string; headers: Record<string, string> }[] = [];
   const transport = new WebStandardStreamableHTTPServerTransport({ sessionIdGenerator: () => "session-1" });
   const server = mcpServer();
@@ -37,8 +37,8 @@ async function streamable(reply?: () => Response) {
     development: false,
     async fetch(request) {
       requests.push({ method: request.method, headers: request.headers.toJSON() });
-      if (reply !== undefined && (await request.clone().text()).includes("tools/call")) return reply();
-      return transport.handleRequest(request);
+      const isCall = (await request.clone().text()).includes("tools/call");
+      return (isCall ? reply?.() : undefined) ?? transport.handleRequest(request);
     },
   });
   cleanups.push(
@@ -131,6 +131,45 @@ describe("a streamable HTTP server", () => {
       .catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(McpError);
     expect(String(error)).not.toContain("secret");
+  });
+});
+
+describe("HTTP 400 for a call", () => {
+  const answers = [
+    ["that says nothing of a session leaves the session as it is", "no such argument", false],
+    ["that speaks of the session ends it", '{"error":"No transport found for sessionId"}', true],
+  ] as const;
+  const refused = { isError: true, text: "The server web refused the call with HTTP 400." };
+  const welcome = { isError: false, text: "hello" };
+
+  test.each(answers)("%s: one run's own client", async (_what, body, gone) => {
+    let refusals = 1;
+    const { url } = await streamable(() =>
+      refusals-- > 0 ? new Response(body, { status: 400 }) : undefined,
+    );
+    const session = await open(url, "http", true);
+    expect(await session.call("hello", {}, never)).toEqual(refused);
+    expect((await session.call("hello", {}, never)).isError).toBe(gone);
+  });
+
+  test.each(answers)("%s: a shared client over SSE", async (_what, body, gone) => {
+    let refusals = 0;
+    const seen: IncomingHttpHeaders[] = [];
+    const url = await sse(seen, () => (refusals-- > 0 ? 400 : undefined), body);
+    const streams = () => seen.filter(({ accept }) => accept === "text/event-stream").length;
+    const session = await open(url, "sse", false);
+    refusals = 1;
+    expect(await session.call("hello", {}, never)).toEqual(gone ? welcome : refused);
+    expect(await session.call("hello", {}, never)).toEqual(welcome);
+    expect(streams()).toBe(gone ? 2 : 1);
+  });
+
+  test("over SSE is understood by the beginning of an answer that never ends", async () => {
+    let refusals = 0;
+    const url = await sse([], () => (refusals-- > 0 ? 400 : undefined), "x".repeat(100_000), true);
+    const session = await open(url, "sse", false);
+    refusals = 1;
+    expect(await session.call("hello", {}, never)).toEqual(refused);
   });
 });
 
@@ -255,14 +294,20 @@ test("only our own limits end what is silent, not Bun's five minutes", async () 
   ]);
 });
 
-/** An SSE server; `refuse` may answer a message in another way. */
-async function sse(seen: IncomingHttpHeaders[], refuse: () => number | undefined = () => undefined) {
+/** An SSE server; `refuse` may answer a message in another way, with a body that may stay unfinished. */
+async function sse(
+  seen: IncomingHttpHeaders[],
+  refuse: () => number | undefined = () => undefined,
+  body = `secret ${capability.token}`,
+  unfinished = false,
+) {
   let transport: SSEServerTransport | undefined;
   const http = createServer((request, response) => {
     seen.push(request.headers);
     const status = request.method === "GET" ? undefined : refuse();
     if (status !== undefined) {
-      response.writeHead(status).end(`secret ${capability.token}`);
+      response.writeHead(status).write(body);
+      if (!unfinished) response.end();
     } else if (request.method === "GET") {
       transport = new SSEServerTransport("/messages", response);
       void mcpServer().connect(transport);
