@@ -87,13 +87,14 @@ export function resolveModel(name: string, providers: readonly ModelProvider[]):
     if (apiKey === undefined || apiKey === "") {
       throw unconfigured(`model "${name}" needs an API key: set ${variable}`);
     }
-    requireKeyText(apiKey, name, variable);
+    if (!KEY_TEXT.test(apiKey)) throw unusableKey(name, variable, "a space");
     const chat = id === "openai_chat" || provider.api === "chat";
     const kind = type !== "openai" ? type : chat ? "openai_chat" : "openai_responses";
     return { kind, model, apiKey, baseUrl: trimSlashes(provider.baseUrl ?? baseUrl), ...facts };
   }
   if (apiKey !== undefined && apiKey !== "") {
-    requireKeyText(apiKey, name, `the key of "${provider.id}" in providers.local[]`);
+    const where = `the key of "${provider.id}" in providers.local[]`;
+    if (!HEADER_TEXT.test(apiKey)) throw unusableKey(name, where, "a tab");
   }
   return {
     kind: "openai_compat",
@@ -105,11 +106,15 @@ export function resolveModel(name: string, providers: readonly ModelProvider[]):
   };
 }
 
-/** A header takes no other characters, and what refuses it there quotes the whole key. */
-function requireKeyText(apiKey: string, name: string, where: string): void {
-  if (/^[\x21-\x7e]+$/.test(apiKey)) return;
-  throw unconfigured(
-    `model "${name}" has no usable API key: ${where} holds a character that no key has (a space, a line break, an invisible or non-ASCII character)`,
+/** No key of a hosted provider holds other characters; a space comes from a paste of more than the key. */
+const KEY_TEXT = /^[\x21-\x7e]+$/;
+/** What goes into a header everywhere: a local server may take any words ("not needed") for its key. */
+const HEADER_TEXT = /^[\x20-\x7e]+$/;
+
+/** Said here, for what refuses a key later quotes the whole of it. */
+function unusableKey(name: string, where: string, blank: string): ModelError {
+  return unconfigured(
+    `model "${name}" has no usable API key: ${where} holds a character that no key has (${blank}, a line break, an invisible or non-ASCII character)`,
   );
 }
 

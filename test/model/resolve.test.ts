@@ -55,7 +55,7 @@ describe("which model a name means", () => {
   test.each([
     ["an inner newline", "sk-canary\n5f1d"],
     ["an invisible character from a web page", "sk-canary\u200b5f1d"],
-    ["a space", "Bearer sk-canary5f1d"],
+    ["a non-ASCII letter", "sk-canäry-canary5f1d"],
   ])("a key with %s is refused by the name of its variable, and never shown", (_, apiKey) => {
     const keyed: ModelProvider[] = [
       { id: "anthropic", type: "anthropic", apiKey },
@@ -74,6 +74,19 @@ describe("which model a name means", () => {
       expect(error.message).toContain(variable);
       expect(error.message).not.toContain("canary");
       expect(error.message).not.toContain("5f1d");
+    }
+  });
+
+  test("a key with a space is refused for a hosted provider, and is any word for a local one", () => {
+    const apiKey = "not needed";
+    for (const type of ["anthropic", "openai", "google"] as const) {
+      const { message } = refusal(`${type}:m`, [{ id: type, type, apiKey }]);
+      expect(message).toContain("holds a character that no key has (a space,");
+      expect(message).not.toContain(apiKey);
+    }
+    for (const type of ["ollama", "lmstudio", "openai_compat"] as const) {
+      const local: ModelProvider = { id: "box", type, baseUrl: "http://box/v1", apiKey };
+      expect(resolveModel("box:m", [local])).toMatchObject({ apiKey });
     }
   });
 });
