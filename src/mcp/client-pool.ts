@@ -200,10 +200,11 @@ export function createClientPool({
       live.add(connection);
       let released: Promise<void> | undefined;
       const either = AbortSignal.any([signal, stop.signal]);
+      const startedAt = clock.now();
       const listing = await connection.connect(either);
-      if (!listing.failed) delays.forget(server);
-      // That the run ended is no failure of the server.
-      else if (!either.aborted) delays.failed(server, undefined);
+      if (!listing.failed) delays.works(server);
+      // That the run ended is no failure of the server, and runs that met the same failure at once count as one.
+      else if (!either.aborted) delays.failed(server, undefined, startedAt);
       return {
         listing,
         connection,

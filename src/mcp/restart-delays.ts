@@ -12,27 +12,44 @@ export const STABLE_AFTER_MS = MINUTE_MS;
 export interface RestartDelays {
   /** For how many milliseconds the server must not be started yet; 0 or less: it may. */
   waitMs(server: string): number;
-  /** The server failed, having been ready since `readySince`, or never. */
-  failed(server: string, readySince: number | undefined): void;
-  /** Forgets the failures of a server, or of all. */
-  forget(server?: string): void;
+  /**
+   * The server failed, having been ready since `readySince`, or never. An attempt that several may make at once says
+   * when it began: what is known of the server since then counts instead of it.
+   */
+  failed(server: string, readySince: number | undefined, startedAt?: number): void;
+  /** The server works: its failures are forgotten. */
+  works(server: string): void;
+  /** Forgets what is known of all servers. */
+  forget(): void;
+}
+
+/** What was noted last of a server, at `notedAt`; a count of 0: it works. */
+interface Noted {
+  readonly count: number;
+  readonly notBefore: number;
+  readonly notedAt: number;
 }
 
 export function createRestartDelays(clock: Clock, logger: Logger): RestartDelays {
-  const failures = new Map<string, { readonly count: number; readonly notBefore: number }>();
+  const noted = new Map<string, Noted>();
   return {
-    waitMs: (server) => (failures.get(server)?.notBefore ?? 0) - clock.now(),
-    failed(server, readySince) {
-      const stable = readySince !== undefined && clock.now() - readySince >= STABLE_AFTER_MS;
-      const count = (stable ? 0 : (failures.get(server)?.count ?? 0)) + 1;
+    waitMs: (server) => (noted.get(server)?.notBefore ?? 0) - clock.now(),
+    failed(server, readySince, startedAt) {
+      const now = clock.now();
+      const last = noted.get(server);
+      if (startedAt !== undefined && last !== undefined && last.notedAt > startedAt) return;
+      const stable = readySince !== undefined && now - readySince >= STABLE_AFTER_MS;
+      const count = (stable ? 0 : (last?.count ?? 0)) + 1;
       // The first time at once: a server may have had its reasons.
       const delay = count === 1 ? 0 : Math.min(RESTART_BASE_MS * 2 ** (count - 2), RESTART_CAP_MS);
-      failures.set(server, { count, notBefore: clock.now() + delay });
+      noted.set(server, { count, notBefore: now + delay, notedAt: now });
       logger.warn("an mcp server failed", { server, failures: count, restartAfterMs: delay });
     },
-    forget(server) {
-      if (server === undefined) failures.clear();
-      else failures.delete(server);
+    works(server) {
+      noted.set(server, { count: 0, notBefore: 0, notedAt: clock.now() });
+    },
+    forget() {
+      noted.clear();
     },
   };
 }

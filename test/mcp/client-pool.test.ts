@@ -176,6 +176,35 @@ describe("a server that fails", () => {
     for (let round = 0; round < 2; round += 1) expect((await attempt()).warnings).toEqual([]);
   });
 
+  test("for several runs at once has failed once", async () => {
+    const it = world();
+    const gate = Promise.withResolvers<void>();
+    it.down = true;
+    it.gate = gate.promise;
+    const attempt = async () => (await it.pool.open(client("own", it), never)).listing.warnings;
+    const waiting = Array.from({ length: 5 }, attempt);
+    it.clock.advance(1);
+    gate.resolve();
+    await Promise.all(waiting);
+    expect(await attempt()).toEqual([]);
+    expect((await attempt())[0]?.message).toBe("own: it failed; it is started again in 1 s");
+  });
+
+  test("for a run that began before another one reached it is not counted", async () => {
+    const it = world();
+    const gate = Promise.withResolvers<void>();
+    const attempt = async () => (await it.pool.open(client("own", it), never)).listing;
+    it.gate = gate.promise;
+    const slow = attempt();
+    it.gate = undefined;
+    it.clock.advance(1);
+    expect((await attempt()).failed).toBe(false);
+    it.down = true;
+    gate.resolve();
+    expect((await slow).failed).toBe(true);
+    for (let round = 0; round < 2; round += 1) expect((await attempt()).warnings).toEqual([]);
+  });
+
   test("is not counted when the run itself was aborted", async () => {
     const it = world();
     it.down = true;
