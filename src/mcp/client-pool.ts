@@ -86,12 +86,18 @@ export function createClientPool({
     if (entry.loans === 0) void end(entry.connection);
   };
 
+  /** Takes a client out of use that nobody has on loan. One that works to its end leaves no failures behind. */
+  const dismiss = (server: string, entry: Shared) => {
+    if (entry.readySince !== undefined && entry.connection.isOpen()) delays.works(server);
+    retire(server, entry);
+  };
+
   /** Whether there is room for one more client; makes it by closing one that nobody uses. */
   const room = (): boolean => {
     if (live.size < maxClients) return true;
     const idle = [...shared].find(([, entry]) => entry.loans === 0);
     if (idle === undefined) return false;
-    retire(...idle);
+    dismiss(...idle);
     return true;
   };
 
@@ -161,7 +167,7 @@ export function createClientPool({
     }
     entry.cancelIdle = clock.timer(IDLE_CLOSE_MS, () => {
       logger.debug("an idle mcp client is closed", { server });
-      retire(server, entry);
+      dismiss(server, entry);
     });
   };
 

@@ -244,6 +244,41 @@ describe("a server that fails", () => {
     expect(it.made.at(-1)?.closed()).toBe(true);
   });
 
+  test.each([
+    ["idled", async ({ clock }) => clock.advance(IDLE_CLOSE_MS)],
+    ["gave way", async ({ pool }) => (await pool.borrow("b", SPEC, never)).release()],
+  ] satisfies [string, (it: World) => Promise<void>][])(
+    "and then worked until it %s counts as new",
+    async (_how, end) => {
+      const it = world({ maxClients: 1 });
+      it.down = true;
+      for (let round = 0; round < 2; round += 1) await it.pool.borrow("a", SPEC, never);
+      it.clock.advance(RESTART_BASE_MS);
+      it.down = false;
+      await (await it.pool.borrow("a", SPEC, never)).release();
+      await end(it);
+      expect(it.made[2]?.closed()).toBe(true);
+      it.down = true;
+      for (let round = 0; round < 2; round += 1)
+        expect((await it.pool.borrow("a", SPEC, never)).listing.warnings).toEqual([]);
+    },
+  );
+
+  test("while it idles does not count as new when the idling ends", async () => {
+    const it = world();
+    it.down = true;
+    for (let round = 0; round < 2; round += 1) await it.pool.borrow("a", SPEC, never);
+    it.clock.advance(RESTART_BASE_MS);
+    it.down = false;
+    await (await it.pool.borrow("a", SPEC, never)).release();
+    it.made.at(-1)?.lose();
+    it.clock.advance(IDLE_CLOSE_MS);
+    it.down = true;
+    await it.pool.borrow("a", SPEC, never);
+    const { listing } = await it.pool.borrow("a", SPEC, never);
+    expect(listing.warnings[0]?.message).toContain("it is started again in");
+  });
+
   test("after a rotation is started at once", async () => {
     const it = world();
     it.down = true;
