@@ -187,9 +187,13 @@ export function createClientPool({
       entry.cancelIdle();
       try {
         const first = await unlessAborted(entry.ready, signal, openingAborted);
-        const usable = !first.failed && entry.connection.isOpen();
+        // A first list that failed may have failed long ago, while nobody waited for it; `list` asks again then.
+        const usable = entry.connection.isOpen();
         const listing = usable ? await unlessAborted(entry.connection.list(), signal, openingAborted) : first;
-        if (usable && !listing.failed) return lend(server, entry, listing);
+        if (usable && !listing.failed) {
+          entry.readySince ??= clock.now();
+          return lend(server, entry, listing);
+        }
         fail(server, entry);
         giveBack(server, entry);
         return { ...nothing(server, ""), listing };

@@ -244,6 +244,32 @@ describe("a server that fails", () => {
     expect(it.made.at(-1)?.closed()).toBe(true);
   });
 
+  test("to list its tools while nobody waits is asked again by the next run", async () => {
+    const it = world();
+    it.down = true;
+    for (let round = 0; round < 2; round += 1) await it.pool.borrow("a", SPEC, never);
+    it.clock.advance(RESTART_BASE_MS);
+    it.down = false;
+    const gate = Promise.withResolvers<void>();
+    it.gate = gate.promise;
+    const controller = new AbortController();
+    const aborted = it.pool.borrow("a", SPEC, controller.signal).catch((error: unknown) => error);
+    controller.abort();
+    expect(await aborted).toBeInstanceOf(McpError);
+    it.mute = true;
+    gate.resolve();
+    for (let turn = 0; turn < 20 && it.made[2]?.isOpen() === false; turn += 1) await Promise.resolve();
+    expect(it.made[2]?.isOpen()).toBe(true);
+    it.mute = false;
+    const loan = await it.pool.borrow("a", SPEC, never);
+    expect(loan.listing.failed).toBe(false);
+    expect(it.made.length).toBe(3);
+    // From then on it counts as up.
+    it.clock.advance(STABLE_AFTER_MS);
+    it.made.at(-1)?.lose();
+    expect((await it.pool.borrow("a", SPEC, never)).connection?.isOpen()).toBe(true);
+  });
+
   test.each([
     ["idled", async ({ clock }) => clock.advance(IDLE_CLOSE_MS)],
     ["gave way", async ({ pool }) => (await pool.borrow("b", SPEC, never)).release()],
