@@ -102,6 +102,8 @@ export function createWorker(deps: WorkerDeps): Worker {
 
   const expireOverdue = async (now: number) => {
     for (;;) {
+      // Set back meanwhile: what is parked by the new time counts as free by the old one, round and round.
+      if (clock.now() < now) return;
       const overdue = store.durable.overdue(now, OVERDUE_BATCH + takenAtMost());
       const ids = overdue.map((record) => record.continuationId).filter((id) => !isTaken(id, now));
       if (ids.length === 0) return;

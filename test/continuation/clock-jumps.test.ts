@@ -86,6 +86,29 @@ test("after the wall time was set back, what is due by it is worked on when its 
   expect(world.record(id).state).toBe("delivered");
 });
 
+test("a clock that is set back while many deadlines are dealt with does not hold the host up", async () => {
+  const { clock, jump } = jumping();
+  const world = await createWorld({
+    clock,
+    routes: { alert: ALERT },
+    services: { svc: "token" },
+    limits: { maxActivePerOrigin: 1_000, maxActiveRecords: 1_000 },
+  });
+  // More than one batch of them, so that the clock is set back between two.
+  for (let index = 0; index < 300; index += 1) await detached(world, HOUR_MS, `task-${index}`);
+  jump(2 * HOUR_MS);
+  let changes = 0;
+  world.store.onDurable(() => {
+    changes += 1;
+    if (changes === 1) jump(-2 * HOUR_MS);
+  });
+  await world.service.processDue(1);
+  expect(changes).toBeGreaterThan(0);
+  jump(2 * HOUR_MS);
+  await world.service.processDue(1);
+  expect(world.store.durable.counts().expired).toBe(300);
+});
+
 const ALERT = { mode: "notify_if_actionable" as const, conversationId: "test:alert" };
 
 async function detached(world: World, deadlineMs: number, taskKey = "task"): Promise<string> {
