@@ -1,3 +1,4 @@
+import { utf8Bytes } from "./json.ts";
 import {
   DEFERRAL_BASE_MS,
   DEFERRAL_CAP_MS,
@@ -33,6 +34,21 @@ export function deliver(record: ContinuationRecord, at: string, receipt: Receipt
   return settleRecord(delivered, at, { keepText: record.mode === "capture" });
 }
 
+/** Bytes of a part in the record's file beside its id: keys, date and indentation. */
+const PART_FRAME_BYTES = 100;
+
+/** All parts, or the newest that fit into half of what a record has in reserve: thousands must not keep it from ending. */
+function fittingParts(parts: readonly { readonly id: string }[], at: string): { id: string; at: string }[] {
+  const kept: { id: string; at: string }[] = [];
+  let room = RECORD_RESERVE_BYTES / 2;
+  for (const { id } of parts.toReversed()) {
+    room -= utf8Bytes(JSON.stringify(id)) + PART_FRAME_BYTES;
+    if (room < 0) break;
+    kept.unshift({ id, at });
+  }
+  return kept;
+}
+
 /** The post is there: its receipt, with the id of every part that is known. */
 export function deliverPost(
   record: ContinuationRecord,
@@ -45,7 +61,7 @@ export function deliverPost(
     readonly proof?: { by: string; evidence: string };
   },
 ): ContinuationRecord {
-  const parts = post.parts?.map(({ id }) => ({ id, at }));
+  const parts = post.parts && fittingParts(post.parts, at);
   return deliver(parts === undefined ? record : edit(record, at, { deliveryParts: parts }), at, {
     kind: "delivered",
     deliveredAt: at,

@@ -281,6 +281,20 @@ describe("delivery", () => {
     });
   });
 
+  test("of thousands of parts the newest are kept, as many as leave the record room", () => {
+    const parts = Array.from({ length: 5_000 }, (_, index) => ({ id: `${index}-${"p".repeat(500)}` }));
+    const decision = transition(
+      recordIn("ready_to_deliver"),
+      { kind: "confirm_delivery", parts, history: { recorded: true } },
+      NOW_MS,
+    );
+    if (decision.kind !== "changed") throw new Error(decision.kind);
+    const kept = decision.record.deliveryParts ?? [];
+    expect(kept.length).toBeGreaterThan(10);
+    expect(kept.map(({ id }) => id)).toEqual(parts.slice(-kept.length).map(({ id }) => id));
+    expect(recordFileBytes(decision.record)).toBeLessThan(RECORD_RESERVE_BYTES);
+  });
+
   test("a begun post past the deadline is unknown, one not begun is expired", () => {
     const begun = transition(
       recordIn("ready_to_deliver", { deliveryStartedAt: NOW }),
