@@ -240,8 +240,11 @@ export function createJournal(deps: JournalDeps): Journal {
     fault: () => failure?.fault,
     drain: () => enqueue({ entries: [], before: removeTransaction }),
     async idle() {
-      while (running !== undefined) await running;
-      await carry.idle();
+      do {
+        await running;
+        // The end of a checkpoint may start the loop again.
+        await carry.idle();
+      } while (running !== undefined);
     },
   };
 }

@@ -5,7 +5,10 @@ import type { CliIo, ExitCode } from "../io.ts";
 import { healthLines } from "./print.ts";
 import { operatorOf, printBody } from "./session.ts";
 
-/** Exit code 1 when it is unhealthy: then it needs a person. Degraded passes by itself, or by what `owed` names. */
+/**
+ * Exit code 1 when it is unhealthy: something needs a person, or needed one and its time is over (`owed` tells which).
+ * Degraded passes by itself.
+ */
 export function healthCommand(io: CliIo): CommandDef {
   return leaf(
     "health",
