@@ -7,6 +7,9 @@ import { type AgentFolder, agentFolder, BINARY, until } from "../support/binary.
 
 /** The operator's commands of the built binary that look: owed, watch, verify, prove. */
 
+/** So long the answer to a question may take to show in the stream before another is asked. */
+const ASK_EVERY_MS = 1_000;
+
 let folder: AgentFolder;
 afterEach(() => folder.remove());
 
@@ -45,11 +48,16 @@ test("watch shows a lifecycle line by line as it happens, and ends with 0 on SIG
   const reading = (async () => {
     for await (const piece of watch.stdout) seen += new TextDecoder().decode(piece);
   })();
-  let tries = 0;
+  let asks = 0;
+  let nextAskMs = 0;
   // The stream shows only what happens from now on: an event proves that it is open.
   await until("the first event", async () => {
-    if (seen === "" && tries++ % 200 === 0) await folder.ask(`delegate_work {"task": "warm up ${tries}"}`);
-    return seen !== "";
+    if (seen !== "") return true;
+    if (performance.now() < nextAskMs) return false;
+    nextAskMs = performance.now() + ASK_EVERY_MS;
+    asks += 1;
+    await folder.ask(`delegate_work {"task": "warm up ${asks}"}`);
+    return false;
   });
   const { code } = await folder.run([
     "example",
