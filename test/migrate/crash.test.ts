@@ -29,13 +29,9 @@ const FIXTURES = [
   "v1/with-v2-compacted",
 ];
 
-/** With 19 records; what single-record batches could show, the small ones show. */
-const LARGE = new Set(["v2/all-states", "v1/monolith"]);
-
 describe("any crash, then an opening, ends as without the crash", () => {
   for (const name of FIXTURES) {
     for (const [batchName, batch] of Object.entries(BATCHES)) {
-      if (LARGE.has(name) && batch.records === 1) continue;
       test(`${name} in ${batchName}`, async () => {
         const nowMs = Date.parse(expectedOf(name).asOf);
         const { labels, states } = await explore(fixtureFiles(name), nowMs, batch);
