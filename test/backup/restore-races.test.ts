@@ -13,6 +13,7 @@ import { join } from "node:path";
 import { FileFault, type FileStep, type FileSystem } from "../../src/core/ports/platform.ts";
 import { backupStoppedHost } from "../../src/host/backup-offline.ts";
 import { restoreBackup } from "../../src/host/restore.ts";
+import { readRestored } from "../../src/host/restored.ts";
 import { loadConfig, startMonoAgent } from "../../src/index.ts";
 import { createClock } from "../../src/platform/clock.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
@@ -148,4 +149,42 @@ test("a restore that fails and then dies while it cleans up leaves nothing that 
     }
   }
   expect(died).toBeGreaterThan(8);
+});
+
+test("a restore that dies at any step leaves nothing that starts, and one that ends has its hold", async () => {
+  let refused = 0;
+  let whole: number | undefined;
+  for (let at = 0; ; at += 1) {
+    const to = places(`dying-${at}`);
+    let left = at;
+    const perform = (steps: readonly FileStep[]) => {
+      for (const step of steps) {
+        // The dead do not clean up either.
+        if (left === 0) throw new Error("killed");
+        left -= 1;
+        real.runSync([step]);
+      }
+    };
+    const fs: FileSystem = { ...real, runSync: perform, run: async (steps) => perform(steps) };
+    const outcome = await restoreBackup(source, to, fs).catch((error: Error) => error.message);
+    if (typeof outcome !== "string") {
+      expect(readRestored(real, to.hostDir)?.complete).toBe(true);
+      expect(whole).toBe(at - 1);
+      break;
+    }
+    expect(outcome).toContain("killed");
+    const startable = ["host.sqlite", "continuations/continuation-secret"].some((name) =>
+      existsSync(join(to.hostDir, name)),
+    );
+    if (!startable) continue;
+    if (readFileSync(join(to.hostDir, "restored.json"), "utf8").includes('"complete": true')) {
+      // Nothing but the fsync of the mark's name was left to do: the state is whole, and has its hold.
+      whole = at;
+      continue;
+    }
+    refused += 1;
+    expect(() => readRestored(real, to.hostDir)).toThrow("was interrupted");
+    await expect(restoreBackup(source, to)).rejects.toMatchObject({ code: "restore_refused" });
+  }
+  expect(refused).toBeGreaterThan(4);
 });
