@@ -1,13 +1,5 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { isSettled } from "../../src/core/record.ts";
@@ -17,6 +9,7 @@ import { loadConfig, type MonoAgentApp, startMonoAgent } from "../../src/index.t
 // @ts-expect-error: plain JavaScript beside the fixtures, used as it is
 import { materialize } from "../fixtures/materialize.mjs";
 import { freePort } from "../support/binary.ts";
+import { writeDemoFolder } from "../support/demo-folder.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { expectedOf } from "../support/fixture-reading.ts";
 import { createRecordingLogger } from "../support/silent-logger.ts";
@@ -40,17 +33,7 @@ afterEach(async () => {
 async function start(folder: string, host: Record<string, unknown> = {}): Promise<void> {
   await app?.stop();
   mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, "identity.md"), "You are a test.");
-  writeFileSync(
-    join(folder, "mono-agent.config.json"),
-    JSON.stringify({
-      runtime: { model: "demo:assistant" },
-      context: { identityPath: "identity.md" },
-      continuations: { port: freePort() },
-      terminal: { port: freePort() },
-      host,
-    }),
-  );
+  writeDemoFolder(folder, { continuations: { port: freePort() }, terminal: { port: freePort() }, host });
   const clock = createFakeClock(Date.parse(expectedOf(FIXTURE).asOf));
   app = await startMonoAgent({ config: loadConfig({ cwd: folder, env: {} }), logger, clock });
 }

@@ -19,6 +19,7 @@ import { createClock } from "../../src/platform/clock.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
 import { ownershipLock } from "../../src/store/ownership.ts";
 import { freePort } from "../support/binary.ts";
+import { writeDemoFolder } from "../support/demo-folder.ts";
 import { silentLogger } from "../support/silent-logger.ts";
 
 /** A restore beside others that want the same folders, and one that dies while it takes away what it had done. */
@@ -30,16 +31,10 @@ let source: string;
 
 beforeEach(async () => {
   path = mkdtempSync(join(tmpdir(), "mono-agent-restore-"));
-  writeFileSync(join(path, "identity.md"), "You are a test.");
-  writeFileSync(
-    join(path, "mono-agent.config.json"),
-    JSON.stringify({
-      runtime: { model: "demo:assistant" },
-      context: { identityPath: "identity.md" },
-      continuations: { port: freePort() },
-      terminal: { port: freePort() },
-    }),
-  );
+  writeDemoFolder(path, {
+    continuations: { port: freePort() },
+    terminal: { port: freePort() },
+  });
   const app = await startMonoAgent({ config: loadConfig({ cwd: path, env: {} }), logger: silentLogger });
   await app.stop();
   source = join(path, "copy");

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { operatorToken } from "../../src/core/derive.ts";
@@ -7,6 +7,7 @@ import type { FileSystem } from "../../src/core/ports/platform.ts";
 import { loadConfig, startMonoAgent } from "../../src/index.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
 import { freePort, until } from "../support/binary.ts";
+import { writeDemoFolder } from "../support/demo-folder.ts";
 import { silentLogger } from "../support/silent-logger.ts";
 
 /** A host that is told to stop while a backup is under way. */
@@ -14,16 +15,10 @@ import { silentLogger } from "../support/silent-logger.ts";
 let path: string;
 beforeEach(() => {
   path = mkdtempSync(join(tmpdir(), "mono-agent-stop-"));
-  writeFileSync(join(path, "identity.md"), "You are a test.");
-  writeFileSync(
-    join(path, "mono-agent.config.json"),
-    JSON.stringify({
-      runtime: { model: "demo:assistant" },
-      context: { identityPath: "identity.md" },
-      continuations: { port: freePort() },
-      terminal: { port: freePort() },
-    }),
-  );
+  writeDemoFolder(path, {
+    continuations: { port: freePort() },
+    terminal: { port: freePort() },
+  });
 });
 afterEach(() => rmSync(path, { recursive: true, force: true }));
 

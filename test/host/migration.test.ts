@@ -8,6 +8,7 @@ import { createFileSystem } from "../../src/platform/filesystem.ts";
 // @ts-expect-error: plain JavaScript beside the fixtures, used as it is
 import { materialize } from "../fixtures/materialize.mjs";
 import { freePort } from "../support/binary.ts";
+import { writeDemoFolder } from "../support/demo-folder.ts";
 import { readAsV2Runtime } from "../support/older-v2-reader.ts";
 import { createRecordingLogger } from "../support/silent-logger.ts";
 
@@ -17,7 +18,6 @@ let path: string;
 let app: MonoAgentApp | undefined;
 beforeEach(() => {
   path = mkdtempSync(join(tmpdir(), "mono-agent-host-"));
-  writeFileSync(join(path, "identity.md"), "You are a test.");
 });
 afterEach(async () => {
   await app?.stop();
@@ -26,16 +26,7 @@ afterEach(async () => {
 });
 
 function configured(host: Record<string, unknown> = {}) {
-  writeFileSync(
-    join(path, "mono-agent.config.json"),
-    JSON.stringify({
-      runtime: { model: "demo:assistant" },
-      context: { identityPath: "identity.md" },
-      continuations: { port: freePort() },
-      terminal: { enabled: false },
-      host,
-    }),
-  );
+  writeDemoFolder(path, { continuations: { port: freePort() }, terminal: { enabled: false }, host });
   return loadConfig({ cwd: path, env: {} });
 }
 const at = (name: string) => join(path, ".mono-agent", name);

@@ -16,6 +16,7 @@ import { FileFault, type FileStep, type FileSystem } from "../../src/core/ports/
 import { startMonoAgent } from "../../src/host/start.ts";
 import { prepareStateFolder } from "../../src/host/state-folder.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
+import { writeDemoFolder } from "../support/demo-folder.ts";
 import { createRecordingLogger } from "../support/silent-logger.ts";
 
 /** The folder that holds the host's database, lock and token, as a start finds it. */
@@ -25,16 +26,10 @@ let stateDir: string;
 beforeEach(() => {
   path = mkdtempSync(join(tmpdir(), "mono-agent-folder-"));
   stateDir = join(path, ".mono-agent");
-  writeFileSync(join(path, "identity.md"), "You are a test.");
-  writeFileSync(
-    join(path, "mono-agent.config.json"),
-    JSON.stringify({
-      runtime: { model: "demo:assistant" },
-      context: { identityPath: "identity.md" },
-      continuations: { enabled: false },
-      terminal: { enabled: false },
-    }),
-  );
+  writeDemoFolder(path, {
+    continuations: { enabled: false },
+    terminal: { enabled: false },
+  });
 });
 afterEach(() => rmSync(path, { recursive: true, force: true }));
 
