@@ -7,8 +7,8 @@ import { HOST_DATABASE } from "./state-entries.ts";
 const LABEL = "host folder";
 
 /**
- * Makes the host's state folder, its name durable, or sets its mode to 0700 when it is another. Throws a `StoreError` that names the path
- * and the way out when it is not a real folder of this user, or can't be made.
+ * Makes the host's state folder, its name durable, or sets its mode to 0700 when it is another. Throws a `StoreError`
+ * that names the path and the way out when it is not a real folder of this user, or can't be made.
  */
 export function prepareStateFolder(fs: FileSystem, path: string, logger: Logger): void {
   withWayOut(() => {
