@@ -56,6 +56,7 @@ export function buildCatalogue(listings: readonly { server: string; tools: reado
         inputSchema: tool.inputSchema,
         digest: tool.digest,
         trusted: tool.trusted,
+        readOnly: false,
       });
     }
   }

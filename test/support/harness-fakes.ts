@@ -81,6 +81,7 @@ export function createFakeTools(
       tool: name,
       digest: `digest of ${name}`,
       trusted: false,
+      readOnly: false,
     }),
   );
   return {

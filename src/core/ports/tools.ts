@@ -29,6 +29,11 @@ export interface BoundTool extends ToolDefinition {
   readonly digest: string;
   /** Whether the configuration trusts the server (`trusted` in mcp.json). */
   readonly trusted: boolean;
+  /**
+   * The server is trusted and says that a call changes nothing (`annotations.readOnlyHint`). Calls of such tools that
+   * stand side by side in one answer may run at the same time.
+   */
+  readonly readOnly: boolean;
 }
 
 export interface ToolOutcome {
