@@ -77,8 +77,8 @@ export interface OperatorActions {
   /** `limit` and `cursor` as they came in the query; both are checked here. */
   list(query: { limit?: string; cursor?: string; state?: string }): Result<ListAnswer>;
   show(continuationId: string): Result<ContinuationDetail>;
-  /** Every promise not yet kept, nearest deadline first, at most `limit` (as it came in the query). */
-  owed(query: { limit?: string }): Result<OwedAnswer>;
+  /** Promises not yet kept, nearest deadline first: one page, whose `total` and `needPerson` count all of them. */
+  owed(query: { limit?: string; cursor?: string }): Result<OwedAnswer>;
   /** Asks the channel now what became of an unknown post. */
   prove(continuationId: string): Promise<Result<ContinuationStatus>>;
   /**

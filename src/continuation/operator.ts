@@ -37,6 +37,8 @@ export function createOperatorActions(
 
   const badLimit = () =>
     refuse("invalid_page_limit", `limit must be a whole number from 1 to ${limits.operatorPageSize}.`);
+  const badCursor = () =>
+    refuse("invalid_page_cursor", "cursor must be a nextCursor of an earlier page, unchanged.");
   const asStatus = (result: Result<ContinuationRecord>): Result<ContinuationStatus> =>
     result.ok ? ok(statusOf(result.value)) : result;
 
@@ -60,9 +62,7 @@ export function createOperatorActions(
       const limit = parseLimit(query.limit, limits.operatorPageSize);
       if (limit === undefined) return badLimit();
       const after = query.cursor === undefined ? undefined : decodeCursor(query.cursor);
-      if (query.cursor !== undefined && after === undefined) {
-        return refuse("invalid_page_cursor", "cursor must be a nextCursor of an earlier page, unchanged.");
-      }
+      if (query.cursor !== undefined && after === undefined) return badCursor();
       let state: ContinuationState | undefined;
       if (query.state !== undefined) {
         const parsed = stateSchema.safeParse(query.state);
@@ -89,15 +89,23 @@ export function createOperatorActions(
     owed(query) {
       const limit = parseLimit(query.limit, limits.operatorPageSize);
       if (limit === undefined) return badLimit();
+      const after = query.cursor === undefined ? undefined : decodeCursor(query.cursor);
+      if (query.cursor !== undefined && after === undefined) return badCursor();
       const now = clock.now();
       const open = store.durable
         .inStates(NOT_KEPT)
         .filter((record) => waitsForOf(record, now, hold) !== undefined);
-      open.sort((a, b) => Date.parse(a.deadline) - Date.parse(b.deadline));
+      const rest = open
+        .map((record) => ({ record, due: dueOf(record) }))
+        .filter(({ due }) => after === undefined || byDeadline(due, after) > 0)
+        .sort((a, b) => byDeadline(a.due, b.due));
+      const shown = rest.slice(0, limit);
+      const last = shown.at(-1);
       return ok({
-        owed: open.slice(0, limit).map((record) => owedOf(record, now, hold)),
+        owed: shown.map(({ record }) => owedOf(record, now, hold)),
         total: open.length,
         needPerson: open.filter((record) => needsPerson(record, now, hold)).length,
+        ...(last === undefined || shown.length === rest.length ? {} : { nextCursor: encodeCursor(last.due) }),
       });
     },
 
@@ -193,7 +201,16 @@ function parseLimit(value: string | undefined, pageSize: number): number | undef
   return limit >= 1 && limit <= pageSize ? limit : undefined;
 }
 
-/** base64url of the JSON array `[createdAt, continuationId]` of the last row (protocol.md). */
+/** Where a record stands among the promises: its deadline, and its id among those of one deadline. */
+function dueOf({ deadline, continuationId }: ContinuationRecord): readonly [string, string] {
+  return [deadline, continuationId];
+}
+
+function byDeadline(a: readonly [string, string], b: readonly [string, string]): number {
+  return Date.parse(a[0]) - Date.parse(b[0]) || (a[1] < b[1] ? -1 : a[1] > b[1] ? 1 : 0);
+}
+
+/** base64url of the JSON array `[createdAt, continuationId]` (`owed`: `[deadline, …]`) of the last row (protocol.md). */
 export function encodeCursor(position: readonly [string, string]): string {
   return Buffer.from(JSON.stringify(position), "utf8").toString("base64url");
 }

@@ -118,11 +118,12 @@ export const owedItemSchema = statusSchema.extend({
 });
 export type OwedItem = z.infer<typeof owedItemSchema>;
 
-/** By deadline, nearest first; `total` counts those that did not fit as well. */
+/** One page by deadline, nearest first; `total` and `needPerson` count those of all pages. */
 export const owedAnswerSchema = z.object({
   owed: z.array(owedItemSchema),
   total: z.int(),
   needPerson: z.int(),
+  nextCursor: z.string().optional(),
 });
 export type OwedAnswer = z.infer<typeof owedAnswerSchema>;
 

@@ -24,10 +24,11 @@ export interface MonoAgentApp {
   /** State, timeline and what it waits for; undefined for an unknown id. */
   showContinuation(continuationId: string): ContinuationDetail | undefined;
   /**
-   * Every promise not yet kept, nearest deadline first, at most `limit` (1 to `operatorPageSize`, its default);
-   * `total` counts all. Throws `invalid_page_limit`.
+   * One page of the promises not yet kept, nearest deadline first: at most `limit` (1 to `operatorPageSize`, its
+   * default) after `cursor`, the `nextCursor` of the page before. `total` and `needPerson` count those of all pages.
+   * Throws `invalid_page_limit` and `invalid_page_cursor`.
    */
-  owedContinuations(limit?: number): OwedAnswer;
+  owedContinuations(limit?: number, cursor?: string): OwedAnswer;
   /** Durable changes as they happen. Returns what ends it. */
   watchContinuations(listener: (event: WatchEvent) => void): () => void;
   /** The text of a delivered capture continuation, else undefined. */
@@ -100,9 +101,13 @@ export function operatorHandle(service: ContinuationService | undefined): Operat
       const shown = service?.operator.show(continuationId);
       return shown?.ok ? shown.value : undefined;
     },
-    owedContinuations(limit) {
+    owedContinuations(limit, cursor) {
       if (service === undefined) return { owed: [], total: 0, needPerson: 0 };
-      return take(service.operator.owed(limit === undefined ? {} : { limit: String(limit) }));
+      const query = {
+        ...(limit === undefined ? {} : { limit: String(limit) }),
+        ...(cursor === undefined ? {} : { cursor }),
+      };
+      return take(service.operator.owed(query));
     },
     watchContinuations: (listener) => service?.operator.watch(listener) ?? (() => {}),
     proveContinuation: async (continuationId) => take(await required().operator.prove(continuationId)),

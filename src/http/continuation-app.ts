@@ -158,8 +158,12 @@ function addOperatorRoutes(app: Hono, deps: ContinuationAppDeps): void {
   });
   addRoute(app, "/v1/operator/owed", {
     GET: guarded((context) => {
-      const limit = context.req.query("limit");
-      return resultResponse(operator.owed(limit === undefined ? {} : { limit }));
+      const { limit, cursor } = context.req.query();
+      const query = {
+        ...(limit === undefined ? {} : { limit }),
+        ...(cursor === undefined ? {} : { cursor }),
+      };
+      return resultResponse(operator.owed(query));
     }),
   });
   addRoute(app, "/v1/operator/events", {

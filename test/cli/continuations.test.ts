@@ -373,11 +373,28 @@ test("arguments that no host takes, and those that this one refuses, are wrong u
 
 test("owed exits with 1 when somebody is needed", async () => {
   const item = { ...STATUS, ageMs: 200_000_000, overdue: false, waitsFor: "a proof", needsPerson: true };
-  answer = { status: 200, body: { owed: [item], total: 3, needPerson: 1 } };
+  answer = { status: 200, body: { owed: [item], total: 1, needPerson: 1 } };
   const owed = await run("owed");
   expect(owed.code).toBe(1);
   expect(owed.out).toContain("! 6a0b6f0e-0000-4000-8000-000000000001  delivery_unknown, 2 d old");
-  expect(owed.out).toContain("2 more, with later deadlines");
+  expect(owed.out).toEndWith("\n1 needs a person (!)\n");
   answer = { status: 200, body: { owed: [], total: 0, needPerson: 0 } };
   expect(await run("owed")).toMatchObject({ code: 0, out: "nothing is owed\n" });
+});
+
+test("owed has pages: the exact next command, and all counted whichever page is shown", async () => {
+  const item = { ...STATUS, ageMs: 5_000, overdue: false, waitsFor: "its service", needsPerson: false };
+  answer = { status: 200, body: { owed: [item], total: 3, needPerson: 2, nextCursor: "WyJuZXh0Il0" } };
+  const first = await run("owed --limit 1");
+  expect(first).toMatchObject({ code: 1, err: "" });
+  const [, command = ""] = /^more: .*continuations (owed .*)$/m.exec(first.out) ?? [];
+  expect(command).toBe("owed --limit 1 --cursor WyJuZXh0Il0");
+  expect(first.out).toEndWith("\n3 are owed in all, 2 need a person (!)\n");
+  answer = { status: 200, body: { owed: [item], total: 3, needPerson: 2 } };
+  const last = await run(command);
+  expect(asked.at(-1)?.path).toBe("/v1/operator/owed?limit=1&cursor=WyJuZXh0Il0");
+  expect(last.code).toBe(1);
+  expect(last.out).not.toContain("more:");
+  expect(last.out).toEndWith("\n3 are owed in all, 2 need a person (!)\n");
+  expect((await run(`owed --cursor ${"x".repeat(513)}`)).code).toBe(2);
 });

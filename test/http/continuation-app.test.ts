@@ -79,6 +79,7 @@ describe("the continuation protocol", () => {
     expect((await send("GET", `${OPERATOR}?limit=3&cursor=c&state=claimed`, { token })).json.pageSize).toBe(
       100,
     );
+    expect((await send("GET", "/v1/operator/owed?limit=2&cursor=d", { token })).json.total).toBe(0);
     expect((await send("GET", `${OPERATOR}/${KNOWN_ID}`, { token })).json.timeline).toEqual([]);
     for (const [action, body] of [
       ["retry", { allowUnknown: true }],
@@ -93,6 +94,7 @@ describe("the continuation protocol", () => {
       ["submit", payload],
       ["submit", payload],
       ["list", { limit: "3", cursor: "c", state: "claimed" }],
+      ["owed", { limit: "2", cursor: "d" }],
       ["show", KNOWN_ID],
       ["retry", KNOWN_ID, { allowUnknown: true }],
       ["cancel", KNOWN_ID],

@@ -1,13 +1,11 @@
 import type { CommandDef } from "citty";
 import { CliError } from "../../core/errors.ts";
-import { CURSOR_MAX_CHARS } from "../../core/limits.ts";
 import { STATES } from "../../core/record.ts";
 import { type ListAnswer, listAnswerSchema } from "../../core/wire.ts";
 import { CONFIG_ARGS, JSON_ARG, leaf } from "../command.ts";
 import type { CliIo } from "../io.ts";
-import { programOf, typedFlags } from "../shell.ts";
 import { listTable } from "./print.ts";
-import { checkLimit, LIMIT_MAX, operatorOf, printBody } from "./session.ts";
+import { checkCursor, checkLimit, LIMIT_MAX, nextPage, operatorOf, printBody } from "./session.ts";
 
 export const LIST_ARGS = {
   limit: {
@@ -25,15 +23,12 @@ export function listCommand(io: CliIo): CommandDef {
   return leaf("list", "List continuations, newest first", LIST_ARGS, async (args) => {
     const { limit, cursor, state } = args;
     checkLimit(limit);
-    if (cursor !== undefined && cursor.length > CURSOR_MAX_CHARS) {
-      throw new CliError("usage", `--cursor has at most ${CURSOR_MAX_CHARS} characters`);
-    }
+    checkCursor(cursor);
     if (state !== undefined && !STATES.some((known) => known === state)) {
       throw new CliError("usage", `--state must be one of ${STATES.join(", ")}`);
     }
     const body = await operatorOf(args, io).get("/v1/operator/continuations", { limit, cursor, state });
-    const again = (next: string) =>
-      `${programOf(io)} continuations list${typedFlags({ limit, state, config: args.config, "env-file": args["env-file"], cursor: next })}`;
+    const again = (next: string) => nextPage("list", args, next, io);
     printBody(body, listAnswerSchema, (page) => pageText(page, io.columns, again), args, io);
     return 0;
   });

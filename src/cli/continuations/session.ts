@@ -1,11 +1,11 @@
 import type { z } from "zod";
 import { CliError } from "../../core/errors.ts";
-import { FIELD_MAX_CHARS } from "../../core/limits.ts";
+import { CURSOR_MAX_CHARS, FIELD_MAX_CHARS } from "../../core/limits.ts";
 import { statusSchema } from "../../core/wire.ts";
 import { createFileSystem } from "../../platform/filesystem.ts";
 import type { CliIo } from "../io.ts";
 import { type ConfigFlags, configOf } from "../settings.ts";
-import { programOf } from "../shell.ts";
+import { programOf, typedFlags } from "../shell.ts";
 import { createOperatorClient, type OperatorClient } from "./operator-client.ts";
 import { statusLines } from "./print.ts";
 
@@ -20,6 +20,24 @@ export const LIMIT_MAX = 500;
 export function checkLimit(limit: string | undefined): void {
   if (limit === undefined || (/^[1-9][0-9]*$/.test(limit) && Number(limit) <= LIMIT_MAX)) return;
   throw new CliError("usage", `--limit must be a whole number from 1 to ${LIMIT_MAX}`);
+}
+
+/** Throws for a `--cursor` that no host gave. */
+export function checkCursor(cursor: string | undefined): void {
+  if (cursor === undefined || cursor.length <= CURSOR_MAX_CHARS) return;
+  throw new CliError("usage", `--cursor has at most ${CURSOR_MAX_CHARS} characters`);
+}
+
+/** The command that shows the next page, ready to be copied. */
+export function nextPage(
+  action: "list" | "owed",
+  flags: ConfigFlags & Readonly<Record<"limit" | "cursor", string | undefined>> & { readonly state?: string },
+  cursor: string,
+  io: CliIo,
+): string {
+  const { limit, state, config } = flags;
+  const typed = typedFlags({ limit, state, config, "env-file": flags["env-file"], cursor });
+  return `${programOf(io)} continuations ${action}${typed}`;
 }
 
 export function operatorOf(flags: ConfigFlags, io: CliIo): OperatorClient {
