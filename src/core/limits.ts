@@ -70,6 +70,8 @@ export const DEFAULT_MAX_STEPS = 50;
 /** Turns of different threads that run at the same time; ours. */
 export const DEFAULT_MAX_CONCURRENT_RUNS = 4;
 export const TOOL_RESULT_MAX_CHARS = 12_000;
+/** Read-only calls of one answer that run at the same time; ours. */
+export const TOOL_CALLS_AT_ONCE = 4;
 
 // Attachments of a turn; ours. Providers take 5 to 20 MB an image and some 30 MB a request.
 export const ATTACHMENTS_MAX = 8;

@@ -1,24 +1,22 @@
-import { McpError } from "../core/errors.ts";
-import type { JsonValue } from "../core/json.ts";
-import type { Model, ModelMessage, ModelResult, ToolCall } from "../core/ports/model.ts";
+import type { Model, ModelMessage, ModelResult } from "../core/ports/model.ts";
 import type { Clock, Ids, Logger } from "../core/ports/platform.ts";
-import type { ToolOutcome, ToolSession } from "../core/ports/tools.ts";
+import type { ToolSession } from "../core/ports/tools.ts";
 import type { TurnStore } from "../core/ports/turns.ts";
 import type { ConversationEvent } from "../core/turn.ts";
 import { abortable } from "./abortable.ts";
 import { answerNotes, isCutShort } from "./answer-notes.ts";
-import { boundedToolText, systemText } from "./context.ts";
+import { systemText } from "./context.ts";
 import { TurnFailure } from "./failure.ts";
+import { runToolCalls } from "./tool-calls.ts";
 
 /**
- * Owns: the loop of one run: a model call, its tool calls, the next model call.
+ * Owns: the loop of one run: a model call, its tool calls, the next model call. Does not own: how the calls of one
+ * answer run (`tool-calls.ts`).
  *
- * I1. A model call and a tool call begin only after the row that announces them is durable.
+ * I1. A model call begins only after the row that announces it is durable.
  * I2. No tool runs whose result no model call could see: at the step limit the turn fails before the tools run. None
  *     runs of an answer that was cut short either: its calls may not be whole.
- * I3. Several calls in one answer run one after another, in the model's order: some depend on each other all the same,
- *     and nothing tells which.
- * I4. A model's own record of its answer (reasoning, signatures) goes to the journal and back to it, nowhere else.
+ * I3. A model's own record of its answer (reasoning, signatures) goes to the journal and back to it, nowhere else.
  */
 export interface StepDeps {
   readonly turns: TurnStore;
@@ -92,7 +90,7 @@ export async function runSteps(deps: StepDeps, input: StepInput): Promise<string
     if (index + 1 === maxSteps) break;
     const { text, reply } = result;
     messages.push({ role: "assistant", content: text, toolCalls, ...(reply === undefined ? {} : { reply }) });
-    for (const call of toolCalls) messages.push(await answer(stepId, call));
+    messages.push(...(await runToolCalls(deps, { runId, turnId, stepId, session, signal, emit }, toolCalls)));
   }
   throw new TurnFailure("step_limit", `The agent needed more than ${maxSteps} steps and was stopped.`);
 
@@ -105,44 +103,5 @@ export async function runSteps(deps: StepDeps, input: StepInput): Promise<string
     const own = callId === "" || callIds.has(callId) ? `call-${ids.uuid()}` : callId;
     callIds.add(own);
     return own;
-  }
-
-  async function answer(stepId: string, call: ToolCall): Promise<ModelMessage> {
-    const { callId, name } = call;
-    const tool = session.tools.find((candidate) => candidate.name === name);
-    if (tool === undefined) {
-      const content = `There is no tool named ${JSON.stringify(name)}.`;
-      return { role: "tool", callId, name, content, isError: true };
-    }
-    const opened = {
-      runId,
-      stepId,
-      callId,
-      server: tool.server,
-      tool: tool.tool,
-      bindingDigest: tool.digest,
-    };
-    await turns.openToolCall({ ...opened, input: call.input, startedAt: now() });
-    signal.throwIfAborted();
-    emit({ type: "tool", turnId, name, phase: "started" });
-    const outcome = await execute(tool.server, name, call.input);
-    const text = boundedToolText(outcome.text);
-    await turns.closeToolCall(runId, callId, { finishedAt: now(), isError: outcome.isError, text });
-    emit({ type: "tool", turnId, name, phase: outcome.isError ? "failed" : "finished" });
-    return { role: "tool", callId, name, content: text, isError: outcome.isError };
-  }
-
-  async function execute(server: string, name: string, toolInput: JsonValue): Promise<ToolOutcome> {
-    try {
-      return await abortable(session.call(name, toolInput, signal), signal);
-    } catch (error) {
-      signal.throwIfAborted();
-      if (!(error instanceof McpError)) throw error;
-      deps.logger.warn("the outcome of a tool call is unknown", { runId, server, code: error.code });
-      const text =
-        "The outcome of this call is unknown: it may or may not have taken effect. Do not repeat it as if it had " +
-        "failed; check first, or tell the user.";
-      return { text, isError: true };
-    }
   }
 }

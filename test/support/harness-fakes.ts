@@ -64,11 +64,13 @@ export interface FakeTools extends ToolHost {
   readonly called: { name: string; input: JsonValue }[];
 }
 
+type FakeTool = (signal: AbortSignal, input: JsonValue) => ToolOutcome | Promise<ToolOutcome>;
+
 /** Tools by name; a name with a function runs it, else the tool answers `<name> done`. */
 export function createFakeTools(
-  tools: Record<string, (() => ToolOutcome | Promise<ToolOutcome>) | undefined> = {},
+  tools: Record<string, FakeTool | undefined> = {},
   trace: Trace = [],
-  hooks: { open?: () => Promise<void>; close?: () => Promise<void> } = {},
+  hooks: { open?: () => Promise<void>; close?: () => Promise<void>; readOnly?: readonly string[] } = {},
 ): FakeTools {
   const opened: ToolSessionRequest[] = [];
   const called: FakeTools["called"] = [];
@@ -80,8 +82,7 @@ export function createFakeTools(
       server: "work",
       tool: name,
       digest: `digest of ${name}`,
-      trusted: false,
-      readOnly: false,
+      readOnly: hooks.readOnly?.includes(name) === true,
     }),
   );
   return {
@@ -94,10 +95,10 @@ export function createFakeTools(
       return {
         tools: bound,
         warnings: [],
-        async call(name, input) {
+        async call(name, input, signal) {
           trace.push(`tool ${name}`);
           called.push({ name, input });
-          return (await tools[name]?.()) ?? { text: `${name} done`, isError: false };
+          return (await tools[name]?.(signal, input)) ?? { text: `${name} done`, isError: false };
         },
         async close() {
           trace.push("tools.close");
