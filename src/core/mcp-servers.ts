@@ -90,7 +90,7 @@ export const mcpServerSchema = z
     denyTools: toolPatterns,
     /** Its own `tools.mcpCallTimeoutMs`. */
     timeoutMs: z.int().min(1).max(DAY_MS).optional(),
-    /** Whether what its tools say of themselves (read-only, idempotent) is believed. */
+    /** Whether what its tools say of themselves (`readOnlyHint`) is believed. */
     trusted: z.boolean().optional(),
     oauth: oauthSchema.optional(),
   })

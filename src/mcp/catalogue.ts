@@ -7,7 +7,8 @@ export interface ListedTool {
   readonly description: string;
   readonly inputSchema: JsonObject;
   readonly digest: string;
-  readonly trusted: boolean;
+  /** As in `BoundTool`. */
+  readonly readOnly: boolean;
 }
 
 export interface SessionWarning {
@@ -55,8 +56,7 @@ export function buildCatalogue(listings: readonly { server: string; tools: reado
         description: tool.description,
         inputSchema: tool.inputSchema,
         digest: tool.digest,
-        trusted: tool.trusted,
-        readOnly: false,
+        readOnly: tool.readOnly,
       });
     }
   }

@@ -58,7 +58,7 @@ export async function listTools(
           description: tool.description ?? "",
           inputSchema,
           digest: bindingDigest({ server, target, version, tool: tool.name, schema: inputSchema }),
-          trusted: spec.trusted === true,
+          readOnly: spec.trusted === true && tool.annotations?.readOnlyHint === true,
         });
       }
       cursor = answer.nextCursor;

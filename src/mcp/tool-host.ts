@@ -203,7 +203,9 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
       // The server may have changed or been replaced since the model saw the tool.
       const listing = connection.isOpen() ? await connection.list() : undefined;
       const now = listing?.tools.find(({ name }) => name === tool.tool);
-      if (listing !== undefined && connection.isOpen() && now?.digest !== tool.digest) {
+      // Its digest says nothing of that it changes nothing, which this run relies on.
+      const isSame = now?.digest === tool.digest && (now.readOnly || !tool.readOnly);
+      if (listing !== undefined && connection.isOpen() && !isSame) {
         if (listing.failed) return refused(`The server ${server} does not list its tools now.`);
         const what = now === undefined ? "is no longer offered" : "has changed";
         return refused(`The tool ${tool.tool} of ${server} ${what} since this turn began.`);

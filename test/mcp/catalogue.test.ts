@@ -6,7 +6,7 @@ import { capText, resultText } from "../../src/mcp/result-text.ts";
 import { redactor, stderrLines } from "../../src/mcp/stderr-lines.ts";
 
 const listed = (...names: string[]): ListedTool[] =>
-  names.map((name) => ({ name, description: "", inputSchema: {}, digest: `d-${name}`, trusted: false }));
+  names.map((name) => ({ name, description: "", inputSchema: {}, digest: `d-${name}`, readOnly: false }));
 
 describe("tool names", () => {
   test("a tool whose prefixed name clashes too is left out with a warning", () => {

@@ -161,16 +161,24 @@ describe("what a run was offered stays as it was", () => {
     const next = await host.open(sessionRequest());
     expect((await next.call("echo", {}, never)).isError).toBe(false);
   });
+});
 
-  test("the trust of the configuration goes with every tool", async () => {
+describe("that a tool changes nothing", () => {
+  test("is believed of a trusted server alone, and only where the server says so", async () => {
     const host = start({ a: script(PROBE), b: { ...script(PROBE), trusted: true } });
     const session = await host.open(sessionRequest());
-    expect(
-      session.tools.filter(({ tool }) => tool === "echo").map(({ server, trusted }) => [server, trusted]),
-    ).toEqual([
-      ["a", false],
-      ["b", true],
-    ]);
+    const believed = session.tools.filter(({ readOnly }) => readOnly).map(({ name }) => name);
+    expect(believed).toEqual(["mcp__b__echo"]);
+  });
+
+  test("binds: a tool that does not say it any more is not called by a run that relies on it", async () => {
+    const host = start({ a: { ...more(), trusted: true }, b: more() });
+    const before = await host.open(sessionRequest());
+    for (const name of ["evolve", "mcp__b__evolve"]) await before.call(name, {}, never);
+    const session = await host.open(sessionRequest());
+    for (const name of ["evolve", "mcp__b__evolve"]) await session.call(name, {}, never);
+    expect((await session.call("echo", {}, never)).text).toContain("has changed since this turn began");
+    expect((await session.call("mcp__b__echo", {}, never)).isError).toBe(false);
   });
 });
 

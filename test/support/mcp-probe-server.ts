@@ -2,7 +2,7 @@
  * A stdio MCP server that shows what it was given and can misbehave. Modes (first argument):
  * `plain`, `stubborn` (ignores end of input and SIGTERM, and so does a helper it starts), `dies` (exits before it
  * answers), `wrapper` (ends at SIGTERM only, its helper not even then), `helped` (starts a helper that outlives it), `nolist` (its tools/list is an error), `mute` (reads and never answers), `old` (speaks the first protocol only).
- * `VERSION` in its environment is the version that it tells; `evolve` changes the schema of `echo`; `ask` asks a person.
+ * `VERSION` in its environment is the version that it tells; `evolve` changes the schema of `echo`, the second time only its `readOnlyHint`; `ask` asks a person.
  */
 import { createHash } from "node:crypto";
 import { Server } from "@modelcontextprotocol/sdk/server/index.js";
@@ -57,6 +57,7 @@ server.setRequestHandler(ListToolsRequestSchema, ({ params }) => {
     tools: (pages[page] ?? []).map((name) => ({
       name,
       description: `does ${name}`,
+      ...(name === "echo" ? { annotations: { readOnlyHint: evolved < 2 } } : {}),
       inputSchema:
         name === "echo" && evolved > 0 ? { ...inputSchema, properties: { evolved: {} } } : inputSchema,
     })),

@@ -27,8 +27,6 @@ export interface BoundTool extends ToolDefinition {
    * into the journal, so that a later reader can tell whether the tool is still the same.
    */
   readonly digest: string;
-  /** Whether the configuration trusts the server (`trusted` in mcp.json). */
-  readonly trusted: boolean;
   /**
    * The server is trusted and says that a call changes nothing (`annotations.readOnlyHint`). Calls of such tools that
    * stand side by side in one answer may run at the same time.
