@@ -1,10 +1,5 @@
 import { checkedHistory } from "../core/delivery-outcome.ts";
-import {
-  claimIsAuthentic,
-  deliveryBindingMac,
-  deliveryKey,
-  originBindingIsAuthentic,
-} from "../core/derive.ts";
+import { deliveryBindingMac, deliveryKey, originBindingIsAuthentic } from "../core/derive.ts";
 import { equalDigests } from "../core/digest.ts";
 import { errorName, type Result, refuse } from "../core/errors.ts";
 import { SECOND_MS } from "../core/limits.ts";
@@ -94,15 +89,14 @@ export function createDecider(deps: ContinuationDeps, ledger: Ledger, stop: Abor
 
 /**
  * Whether text and destination are still the ones that were bound when the text was stored (store-format.md §10).
- * A record of an older runtime has no delivery MAC: then the claim's own binding decides, and the snapshot's where its
- * reference is left.
+ * A text of an older runtime has no delivery MAC: then the snapshot's binding decides, where its reference is left; else
+ * it is accepted, as that runtime would.
  */
 export function deliveryIsBound(secret: Uint8Array, record: ContinuationRecord): boolean {
   if (record.deliveryBindingMac !== undefined) {
     const expected = deliveryBindingMac(secret, record, record.synthesizedText ?? "");
     return equalDigests(record.deliveryBindingMac, expected);
   }
-  if (!claimIsAuthentic(record)) return false;
   return record.originContextRef === undefined || originBindingIsAuthentic(secret, record);
 }
 

@@ -114,35 +114,52 @@ describe("a claim altered on disk before its synthesis asks no model and posts n
 });
 
 describe("a text of an older runtime, which has no delivery binding", () => {
-  async function withText(make: (world: World) => Promise<string>) {
+  async function withText(make: (world: World) => Promise<string>, change: Partial<ContinuationRecord> = {}) {
     const w = await world();
     w.script.deliver = async () => ({ kind: "retryable", code: "later", reason: "later" });
     const id = await make(w);
     await w.settle();
     expect(w.record(id).state).toBe("delivery_retry");
-    await alter(w, id, { deliveryBindingMac: undefined });
+    await alter(w, id, { deliveryBindingMac: undefined, ...change });
+    w.script.deliver = async () => ({ kind: "delivered", parts: [{ id: "p" }] });
     w.clock.advance(5_000);
-    return { w, id, posts: w.posts.length };
+    const posts = w.posts.length;
+    await w.settle();
+    return { record: w.record(id), posted: w.posts.length - posts, history: w.history.length };
   }
 
-  for (const [of, make] of [
-    ["pinned", pinned],
-    ["detached", detached("alert")],
-  ] as const) {
-    test(`${of}: is posted where its claim was bound to go`, async () => {
-      const { w, id, posts } = await withText(make);
-      await w.settle();
-      expect([w.record(id).state, w.posts.length]).toEqual(["delivery_retry", posts + 1]);
-    });
-    test(`${of}: is posted nowhere when the destination was altered`, async () => {
-      const { w, id, posts } = await withText(make);
-      await alter(w, id, { replyToConversationId: "test:other", originContextRef: undefined });
-      await w.settle();
-      expect(w.record(id)).toMatchObject({
+  const WITHOUT_REFERENCE: Partial<ContinuationRecord>[] = [
+    {},
+    // Nobody knows by what rule the oldest runtimes made it.
+    { claimFingerprint: "0".repeat(64) },
+  ];
+
+  test("with its snapshot reference: is posted where the snapshot binding says", async () => {
+    const { record, posted, history } = await withText(pinned);
+    expect([record.state, posted, history]).toEqual(["delivered", 1, 1]);
+  });
+
+  for (const change of [{ replyToConversationId: "test:other" }, { claimFingerprint: "0".repeat(64) }]) {
+    test(`with its snapshot reference, altered in ${Object.keys(change)}: is posted nowhere`, async () => {
+      const { record, posted, history } = await withText(pinned, change);
+      expect(record).toMatchObject({
         state: "dead_lettered",
         lastError: { code: "delivery_binding_invalid" },
       });
-      expect(w.posts.length).toBe(posts);
+      expect([posted, history]).toEqual([0, 0]);
     });
+  }
+
+  for (const change of WITHOUT_REFERENCE) {
+    for (const [of, make, gone] of [
+      ["pinned once", pinned, { originContextRef: undefined }],
+      ["detached", detached("alert"), {}],
+    ] as const) {
+      test(`without a reference is accepted: ${of}, ${JSON.stringify(change)}`, async () => {
+        const { record, posted, history } = await withText(make, { ...gone, ...change });
+        expect([record.state, posted, history]).toEqual(["delivered", 1, 1]);
+        expect(record.receipt).toMatchObject({ historyRecorded: true });
+      });
+    }
   }
 });
