@@ -7,8 +7,8 @@ import { publicEnvironment } from "../mcp/claim-injection.ts";
 import { type Connection, createConnection } from "../mcp/connection.ts";
 import type { Listing } from "../mcp/listing.ts";
 import { logIn } from "../mcp/oauth-login.ts";
-import { createOAuthStore, type OAuthStore } from "../mcp/oauth-store.ts";
-import { type McpDeps, mcpOptions } from "./mcp-tools.ts";
+import type { OAuthStore } from "../mcp/oauth-store.ts";
+import { loginStore, type McpDeps, mcpOptions } from "./mcp-tools.ts";
 
 /** What people who connect servers ask of them, beside a running host or without one. */
 
@@ -180,8 +180,4 @@ function specOf(config: LoadedConfig, server: string): McpServerSpec {
   if (spec !== undefined) return spec;
   const names = [...config.mcpServers.keys()].join(", ");
   throw new McpError("mcp_failed", `there is no server "${server}"; mcp.json declares: ${names || "none"}`);
-}
-
-function loginStore(config: LoadedConfig, { fs }: McpDeps, server: string, serverUrl: string): OAuthStore {
-  return createOAuthStore({ fs, stateDir: config.host.stateDir, server, serverUrl });
 }

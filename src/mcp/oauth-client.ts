@@ -73,20 +73,22 @@ export async function refreshLogin(
 /** Without a way to register or to ask anybody: all that the SDK can do with it is a refresh. */
 function refreshing(store: OAuthStore, login: Login): OAuthClientProvider {
   let rejected = false;
+  /** A person may have logged in anew meanwhile, or deleted the login: that counts. */
+  const isStill = () =>
+    equalTokens(store.read()?.tokens?.refresh_token ?? "", login.tokens?.refresh_token ?? "");
   return {
     redirectUrl: login.redirectUrl,
     clientMetadata: clientMetadata(login.redirectUrl),
     clientInformation: () => login.client,
     tokens: () => (rejected ? undefined : login.tokens),
     saveTokens(tokens) {
+      if (!isStill()) return;
       // A server that does not rotate refresh tokens leaves the old one out.
       store.write({ ...login, tokens: { ...keptRefreshToken(login), ...tokens } });
     },
     invalidateCredentials() {
       rejected = true;
-      // Only what was refused is given up: another process may have written newer tokens meanwhile.
-      const now = store.read();
-      if (!equalTokens(now?.tokens?.refresh_token ?? "", login.tokens?.refresh_token ?? "")) return;
+      if (!isStill()) return;
       const { tokens: _, ...rest } = login;
       store.write(rest);
     },

@@ -2,9 +2,9 @@ import { join } from "node:path";
 import { z } from "zod";
 import { McpError } from "../core/errors.ts";
 import { fileJson } from "../core/json.ts";
-import { KIB } from "../core/limits.ts";
+import { KIB, SECOND_MS } from "../core/limits.ts";
 import { ownerOnlyProblem } from "../core/owner-only.ts";
-import type { FileSystem } from "../core/ports/platform.ts";
+import type { Clock, FileSystem, OwnershipLock } from "../core/ports/platform.ts";
 
 /**
  * Owns: the owner-only file of one server's login: the client that was registered, and its tokens.
@@ -12,10 +12,15 @@ import type { FileSystem } from "../core/ports/platform.ts";
  * I1. The file is written whole, synced and renamed into place; a file that others could read or write is refused.
  * I2. A login belongs to one URL: when the entry in mcp.json names another, nothing of it is used.
  * I3. Nothing is kept in memory: a login or a refresh by another process counts at once.
+ * I4. Of all processes one refreshes at a time: an authorization server that rotates refresh tokens may end the login
+ *     when the same one comes twice.
  */
 
 export const LOGIN_FOLDER = "mcp-login";
 const FILE_MAX_BYTES = 64 * KIB;
+/** A refresh by another process ends sooner (`REFRESH_TIMEOUT_MS`). */
+export const LOCK_WAIT_MS = 35 * SECOND_MS;
+export const LOCK_RETRY_MS = 100;
 
 // Loose: what the authorization server gave is kept and sent back unchanged.
 const clientSchema = z.looseObject({ client_id: z.string(), client_secret: z.string().optional() });
@@ -41,7 +46,10 @@ export interface OAuthStore {
   /** The login, or undefined when nobody logged in to this URL. Throws `McpError` when the file can't be trusted. */
   read(): Login | undefined;
   write(login: Login): void;
-  /** Runs `work` unless it is under way already; then waits for that. */
+  /**
+   * Runs `work` unless it is under way in this process already; then waits for that. No other process runs its own
+   * meanwhile. Rejects when another one does not end.
+   */
   once<T>(work: () => Promise<T>): Promise<T | undefined>;
 }
 
@@ -51,15 +59,38 @@ export interface OAuthStoreOptions {
   readonly stateDir: string;
   readonly server: string;
   readonly serverUrl: string;
+  /** Takes the lock at a path; undefined while somebody else, of this or another process, holds it. */
+  readonly lock: (path: string) => OwnershipLock | undefined;
+  readonly clock: Clock;
 }
 
-export function createOAuthStore({ fs, stateDir, server, serverUrl }: OAuthStoreOptions): OAuthStore {
+export function createOAuthStore(options: OAuthStoreOptions): OAuthStore {
+  const { fs, stateDir, server, serverUrl, lock, clock } = options;
   const folder = join(stateDir, LOGIN_FOLDER);
   const path = join(folder, `${server}.json`);
+  const lockPath = join(folder, `${server}.lock`);
   let underWay: Promise<unknown> | undefined;
 
   const unsafe = (problem: string) =>
     new McpError("store_unsafe_file", `${path} ${problem}; delete it and log in again`);
+
+  const locked = async <T>(work: () => Promise<T>): Promise<T> => {
+    const giveUpAt = clock.now() + LOCK_WAIT_MS;
+    let held = lock(lockPath);
+    while (held === undefined) {
+      if (clock.now() >= giveUpAt)
+        throw new McpError("mcp_failed", `${server}: another process refreshes the login without an end`);
+      const again = Promise.withResolvers<void>();
+      clock.timer(LOCK_RETRY_MS, again.resolve);
+      await again.promise;
+      held = lock(lockPath);
+    }
+    try {
+      return await work();
+    } finally {
+      held.release();
+    }
+  };
 
   return {
     server,
@@ -105,7 +136,7 @@ export function createOAuthStore({ fs, stateDir, server, serverUrl }: OAuthStore
         await underWay.catch(() => {});
         return undefined;
       }
-      const mine = work();
+      const mine = locked(work);
       underWay = mine;
       try {
         return await mine;

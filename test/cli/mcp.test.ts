@@ -2,10 +2,13 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { chmodSync } from "node:fs";
 import { join } from "node:path";
+import { until } from "../support/binary.ts";
 import { cliRun } from "../support/cli-run.ts";
 import { type ConfigFolder, configFolder, MINIMAL } from "../support/config-folder.ts";
 import { children, PROBE } from "../support/mcp-host.ts";
 import { type OAuthServer, startOAuthServer } from "../support/mcp-oauth-server.ts";
+
+const MAIN = join(import.meta.dir, "../../src/main.ts");
 
 let folder: ConfigFolder;
 let remote: OAuthServer;
@@ -40,7 +43,7 @@ afterAll(async () => {
 const run = (args: string[], over: Parameters<typeof cliRun>[2] = {}) =>
   cliRun(folder.path, ["mcp", ...args], {
     env: { PATH: process.env.PATH, NOT_SET: "x" },
-    self: [process.execPath, join(import.meta.dir, "../../src/main.ts")],
+    self: [process.execPath, MAIN],
     ...over,
   });
 
@@ -148,6 +151,29 @@ describe("mcp login", () => {
     for (const token of remote.issued) expect(out + err).not.toContain(token);
     expect((await run(["call", "remote", "hello"])).out).toBe("hello, person\n");
     expect((await run(["list"])).out).toContain("logged in");
+  });
+
+  test("is refreshed once by two processes that need it at once", async () => {
+    await run(["login", "remote", "--json"], { err: consenting() });
+    const grants = remote.grants.length;
+    const refused = remote.unauthorized();
+    remote.expireAccess();
+    const release = remote.holdTokens();
+    const calls = [1, 2].map(() =>
+      Bun.spawn([process.execPath, MAIN, "mcp", "call", "remote", "hello"], {
+        cwd: folder.path,
+        env: { PATH: process.env.PATH, NOT_SET: "x" },
+        stdout: "pipe",
+        stderr: "pipe",
+      }),
+    );
+    await until("both refusals", async () => remote.unauthorized() === refused + 2);
+    await until("the refresh", async () => remote.grants.length > grants);
+    release();
+    expect(await Promise.all(calls.map(({ stdout }) => new Response(stdout).text()))).toEqual(
+      Array(2).fill("hello, person\n"),
+    );
+    expect(remote.grants.slice(grants)).toEqual(["refresh_token"]);
   });
 
   test("whose file others can read spoils only its own row of the list", async () => {

@@ -4,10 +4,18 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { McpError } from "../../src/core/errors.ts";
 import type { McpServerSpec } from "../../src/core/mcp-servers.ts";
+import { loginLock } from "../../src/host/mcp-tools.ts";
 import { REFRESH_TIMEOUT_MS } from "../../src/mcp/oauth-client.ts";
 import { authorizedFetch } from "../../src/mcp/oauth-fetch.ts";
 import { logIn } from "../../src/mcp/oauth-login.ts";
-import { createOAuthStore, LOGIN_FOLDER, type OAuthStore } from "../../src/mcp/oauth-store.ts";
+import {
+  createOAuthStore,
+  LOCK_RETRY_MS,
+  LOCK_WAIT_MS,
+  LOGIN_FOLDER,
+  type Login,
+  type OAuthStore,
+} from "../../src/mcp/oauth-store.ts";
 import { createClock } from "../../src/platform/clock.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
 import { createIds } from "../../src/platform/ids.ts";
@@ -23,6 +31,7 @@ const cleanups: (() => unknown)[] = [];
 beforeEach(() => {
   stateDir = mkdtempSync(join(tmpdir(), "mono-agent-oauth-"));
   remote = startOAuthServer();
+  lockRefusals = 0;
 });
 afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
@@ -30,8 +39,16 @@ afterEach(async () => {
   rmSync(stateDir, { recursive: true, force: true });
 });
 
-const storeFor = (server: string, serverUrl: string): OAuthStore =>
-  createOAuthStore({ fs: createFileSystem(), stateDir, server, serverUrl });
+const lock = loginLock(createFileSystem(), createClock());
+/** How often somebody found the lock taken. */
+let lockRefusals = 0;
+const countingLock = (path: string) => {
+  const held = lock(path);
+  if (held === undefined) lockRefusals += 1;
+  return held;
+};
+const storeFor = (server: string, serverUrl: string, clock = createClock()): OAuthStore =>
+  createOAuthStore({ fs: createFileSystem(), stateDir, server, serverUrl, lock: countingLock, clock });
 
 type Browser = (page: string) => unknown;
 const consenting: Browser = (page) => fetch(remote.consent(page));
@@ -166,6 +183,66 @@ describe("a server that wants a login", () => {
     expect((await call).text).toBe("hello, person");
     expect((await (await after).call("hello", {}, never)).text).toBe("hello, person");
     expect(remote.grants).toEqual(["authorization_code", "refresh_token"]);
+  });
+
+  test("is asked for new tokens once also when two processes want them at once", async () => {
+    await login();
+    const others = await Promise.all([open(), open()]);
+    remote.expireAccess();
+    const release = remote.holdTokens();
+    const before = remote.unauthorized();
+    const calls = others.map((session) => session.call("hello", {}, never));
+    await until("a refresh, and one that waits for it", async () => {
+      return remote.unauthorized() === before + 2 && remote.grants.length === 2 && lockRefusals > 0;
+    });
+    release();
+    expect((await Promise.all(calls)).map(({ text }) => text)).toEqual(Array(2).fill("hello, person"));
+    expect(remote.grants).toEqual(["authorization_code", "refresh_token"]);
+  });
+
+  test("is not asked while another process holds the lock for too long", async () => {
+    await login();
+    const clock = createFakeClock();
+    const held = lock(join(stateDir, LOGIN_FOLDER, "remote.lock"));
+    const sent: string[] = [];
+    const send = authorizedFetch(
+      async (url) => {
+        sent.push(String(url));
+        return new Response("no", { status: 401 });
+      },
+      remote.url,
+      storeFor("remote", remote.url, clock),
+      clock,
+    );
+    const answer = send(remote.url);
+    await until("the wait for the lock", async () => clock.pending() > 0);
+    for (let passed = 0; passed <= LOCK_WAIT_MS && clock.pending() > 0; passed += LOCK_RETRY_MS) {
+      clock.advance(LOCK_RETRY_MS);
+      for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
+    }
+    expect((await answer).status).toBe(401);
+    expect(sent).toEqual([remote.url]);
+    held?.release();
+  });
+
+  test.each([
+    ["a new login", (store: OAuthStore, kept: Login) => store.write(kept), true],
+    ["a logout", (store: OAuthStore) => rmSync(store.path), false],
+  ])("does not undo %s by another process with what its refresh gave", async (_what, change, isLoggedIn) => {
+    await login();
+    const store = storeFor("remote", remote.url);
+    const session = await open();
+    remote.expireAccess();
+    const release = remote.holdTokens();
+    const call = session.call("hello", {}, never);
+    await until("the refresh", async () => remote.grants.includes("refresh_token"));
+    const kept = store.read();
+    if (kept === undefined) throw new Error("there is no login");
+    const tokens = { access_token: "access-of-the-new-login", token_type: "Bearer", refresh_token: "newer" };
+    change(store, { ...kept, tokens });
+    release();
+    await call;
+    expect(store.read()?.tokens).toEqual(isLoggedIn ? tokens : undefined);
   });
 
   test("whose authorization server is silent is refused after 30 seconds, and asked again the next time", async () => {
