@@ -70,6 +70,10 @@ export const DEFAULT_MAX_STEPS = 50;
 /** Turns of different threads that run at the same time; ours. */
 export const DEFAULT_MAX_CONCURRENT_RUNS = 4;
 export const TOOL_RESULT_MAX_CHARS = 12_000;
+/** An image of a tool's result that a model is shown (host-facts.md §2); how many of one result, and of a whole turn, is ours. */
+export const TOOL_IMAGE_MAX_BYTES = 250_000;
+export const TOOL_IMAGES_MAX = 4;
+export const TURN_TOOL_IMAGES_MAX = 16;
 /** Read-only calls of one answer that run at the same time; ours. */
 export const TOOL_CALLS_AT_ONCE = 4;
 

@@ -1,4 +1,4 @@
-import { TOOL_RESULT_MAX_CHARS } from "../core/limits.ts";
+import { TOOL_RESULT_MAX_CHARS, TURN_TOOL_IMAGES_MAX } from "../core/limits.ts";
 import type { ModelMessage } from "../core/ports/model.ts";
 import type { SnapshotMessage } from "../core/snapshot.ts";
 
@@ -33,6 +33,22 @@ function modelMessage({ role, content }: SnapshotMessage): ModelMessage {
     case "tool":
       return { role: "user", content: `[earlier result of a tool]\n${content}` };
   }
+}
+
+/**
+ * The messages with only the newest `TURN_TOOL_IMAGES_MAX` images of tools: each is sent with every further call of the
+ * turn. Of older ones the line in the text of their result is left.
+ */
+export function withNewestImages(messages: readonly ModelMessage[]): ModelMessage[] {
+  let room = TURN_TOOL_IMAGES_MAX;
+  const kept = messages.toReversed().map((message) => {
+    if (message.role !== "tool" || message.images === undefined) return message;
+    const { images, ...text } = message;
+    const shown = room === 0 ? [] : images.slice(-room);
+    room -= shown.length;
+    return shown.length === 0 ? text : { ...text, images: shown };
+  });
+  return kept.reverse();
 }
 
 /** A tool's answer within `TOOL_RESULT_MAX_CHARS` UTF-16 units, the note about the cut included. */

@@ -5,7 +5,7 @@ import type { TurnStore } from "../core/ports/turns.ts";
 import type { ConversationEvent } from "../core/turn.ts";
 import { abortable } from "./abortable.ts";
 import { answerNotes, isCutShort } from "./answer-notes.ts";
-import { systemText } from "./context.ts";
+import { systemText, withNewestImages } from "./context.ts";
 import { TurnFailure } from "./failure.ts";
 import { runToolCalls } from "./tool-calls.ts";
 
@@ -43,7 +43,7 @@ export async function runSteps(deps: StepDeps, input: StepInput): Promise<string
   const { turns, model, ids } = deps;
   const { runId, turnId, session, maxSteps, signal, emit } = input;
   const now = () => new Date(deps.clock.now()).toISOString();
-  const messages = [...input.messages];
+  let messages = [...input.messages];
   const callIds = new Set<string>();
   const notices = new Set<string>();
   let before: ModelResult | undefined;
@@ -89,8 +89,9 @@ export async function runSteps(deps: StepDeps, input: StepInput): Promise<string
     }
     if (index + 1 === maxSteps) break;
     const { text, reply } = result;
-    messages.push({ role: "assistant", content: text, toolCalls, ...(reply === undefined ? {} : { reply }) });
-    messages.push(...(await runToolCalls(deps, { runId, turnId, stepId, session, signal, emit }, toolCalls)));
+    const said = { role: "assistant" as const, content: text, toolCalls };
+    const results = await runToolCalls(deps, { runId, turnId, stepId, session, signal, emit }, toolCalls);
+    messages = withNewestImages([...messages, reply === undefined ? said : { ...said, reply }, ...results]);
   }
   throw new TurnFailure("step_limit", `The agent needed more than ${maxSteps} steps and was stopped.`);
 

@@ -79,7 +79,8 @@ export async function runToolCalls(
     const text = boundedToolText(outcome.text);
     await deps.turns.closeToolCall(runId, callId, { finishedAt: now(), isError: outcome.isError, text });
     emit({ type: "tool", turnId, name, phase: outcome.isError ? "failed" : "finished" });
-    return { role: "tool", callId, name, content: text, isError: outcome.isError };
+    const { isError, images = [] } = outcome;
+    return { role: "tool", callId, name, content: text, isError, ...(images.length === 0 ? {} : { images }) };
   }
 
   async function execute(server: string, call: ToolCall, signal: AbortSignal): Promise<ToolOutcome> {

@@ -92,7 +92,7 @@ function messageBytes(message: ModelMessage): number {
       return text + calls + (reasoning.length === 0 ? 0 : utf8Bytes(JSON.stringify(reasoning)));
     }
     case "tool":
-      return text;
+      return text + (message.images?.length ?? 0) * IMAGE_BYTES;
   }
 }
 

@@ -1,10 +1,12 @@
-import type { Attachment, ModelRequest } from "../core/ports/model.ts";
+import type { Attachment, ModelMessage, ModelRequest } from "../core/ports/model.ts";
 import { modelFailure } from "./failures.ts";
 import type { ResolvedModel } from "./resolve.ts";
 
 /** What a model takes as input, and how much. */
 export interface ModelInputs {
   readonly images: boolean;
+  /** Images in the results of tools. Elsewhere a result is text alone, and names them in a line. */
+  readonly toolImages: boolean;
   /** PDF. Documents of type `text/…` are sent as text, to any model. */
   readonly documents: boolean;
   /** Undefined: nobody told; the request is sent as it is and the provider decides. */
@@ -36,19 +38,29 @@ export function inputsOf(resolved: ResolvedModel): ModelInputs {
     case "google": {
       const assumed = HOSTED_CONTEXT_TOKENS[resolved.kind];
       const { images = true, documents = true, contextTokens = assumed } = resolved.facts ?? {};
-      return { images, documents, contextTokens };
+      // Chat completions have no place for an image in the result of a tool.
+      return { images, toolImages: images && resolved.kind !== "openai_chat", documents, contextTokens };
     }
     case "openai_compat": {
       const { images = false, documents = false, contextTokens } = resolved.facts ?? {};
-      return { images, documents, contextTokens, hint: LOCAL_HINT };
+      return { images, toolImages: false, documents, contextTokens, hint: LOCAL_HINT };
     }
     case "demo":
-      return { images: false, documents: false, contextTokens: undefined };
+      return { images: false, toolImages: false, documents: false, contextTokens: undefined };
   }
 }
 
 /** The image types that all of the hosted providers take. */
 const IMAGE_TYPES: readonly string[] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
+
+/** The messages as a model reads them that can be shown no image of a tool: the text of the result names it. */
+export function withoutToolImages(messages: readonly ModelMessage[]): ModelMessage[] {
+  return messages.map((message) => {
+    if (message.role !== "tool" || message.images === undefined) return message;
+    const { images: _, ...text } = message;
+    return text;
+  });
+}
 
 /** A document that is sent as text. */
 export function isTextDocument({ kind, mediaType }: Attachment): boolean {

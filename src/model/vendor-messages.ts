@@ -1,10 +1,16 @@
-import type { AssistantModelMessage, UserModelMessage, ModelMessage as VendorMessage } from "ai";
+import type {
+  AssistantModelMessage,
+  ToolModelMessage,
+  UserModelMessage,
+  ModelMessage as VendorMessage,
+} from "ai";
 import { isJsonObject, type JsonValue } from "../core/json.ts";
 import type { Attachment, ModelMessage, ReplyPart } from "../core/ports/model.ts";
 import { isTextDocument } from "./inputs.ts";
 
 type AssistantMessage = Extract<ModelMessage, { role: "assistant" }>;
 type AssistantPart = Exclude<AssistantModelMessage["content"], string>[number];
+type ToolOutput = Extract<ToolModelMessage["content"][number], { type: "tool-result" }>["output"];
 type UserPart = Exclude<UserModelMessage["content"], string>[number];
 
 /**
@@ -41,7 +47,7 @@ export function vendorMessages(messages: readonly ModelMessage[], model: string)
               type: "tool-result",
               toolCallId: message.callId,
               toolName: message.name,
-              output: { type: message.isError ? "error-text" : "text", value: message.content },
+              output: toolOutput(message),
             },
           ],
         });
@@ -75,6 +81,18 @@ function assistantPart(part: ReplyPart, { toolCalls = [] }: AssistantMessage): A
       return [{ type: "tool-call", toolCallId: callId, toolName: name, input: objectInput(input), ...own }];
     }
   }
+}
+
+/** An error stays text: with images beside it, providers would not be told that it is one. */
+function toolOutput({ content, isError, images = [] }: Extract<ModelMessage, { role: "tool" }>): ToolOutput {
+  if (isError) return { type: "error-text", value: content };
+  if (images.length === 0) return { type: "text", value: content };
+  const files = images.map(({ mediaType, data }) => ({
+    type: "file" as const,
+    mediaType,
+    data: { type: "data" as const, data },
+  }));
+  return { type: "content", value: [{ type: "text", text: content }, ...files] };
 }
 
 function attachmentPart(attachment: Attachment): UserPart {

@@ -4,7 +4,7 @@ import type { Clock, Logger } from "../core/ports/platform.ts";
 import { type CallLimits, type CallWatch, watchCall } from "./call-watch.ts";
 import { type FittedInput, fitToWindow } from "./context-window.ts";
 import { modelFailure, toModelError } from "./failures.ts";
-import { checkInputs, inputsOf } from "./inputs.ts";
+import { checkInputs, inputsOf, withoutToolImages } from "./inputs.ts";
 import {
   type Effort,
   type FetchLike,
@@ -42,8 +42,9 @@ export function createVendorModel(options: VendorModelOptions): Model {
   const inputs = inputsOf(resolved);
   return {
     name,
-    async call(request) {
-      checkInputs(request, inputs, name);
+    async call(asked) {
+      checkInputs(asked, inputs, name);
+      const request = inputs.toolImages ? asked : { ...asked, messages: withoutToolImages(asked.messages) };
       const fitted = fitToWindow(request, inputs.contextTokens, name);
       const watch = watchCall(clock, options.limits, request.signal, name);
       const exchange: { status: number | undefined } = { status: undefined };

@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { McpError } from "../../src/core/errors.ts";
-import { TOOL_CALLS_AT_ONCE } from "../../src/core/limits.ts";
+import { TOOL_CALLS_AT_ONCE, TURN_TOOL_IMAGES_MAX } from "../../src/core/limits.ts";
 import {
   calls,
   createFakeTools,
@@ -207,4 +207,29 @@ test("calls that may change something run one after another, although they stand
   const model = createScriptedModel([calls("w1", "w2"), says("ok")]);
   const turn = await runOne(rig, { model, tools: createFakeTools({ w1: write, w2: write }) });
   expect(turn.status).toBe("succeeded");
+});
+
+describe("images in results", () => {
+  const image = (n: number) => ({ mediaType: "image/png", data: new Uint8Array([n]) });
+
+  test("reach the model with their result, and the journal as the line that names them", async () => {
+    const shot = () => ({ text: "[image: image/png, 1 bytes]", isError: false, images: [image(1)] });
+    const model = createScriptedModel([calls("shot"), says("seen")]);
+    await runOne(rig, { model, tools: createFakeTools({ shot }) });
+    expect(model.requests[1]?.messages.at(-1)).toMatchObject({ role: "tool", images: [image(1)] });
+    expect(rows()).toMatchObject([{ text: "[image: image/png, 1 bytes]" }]);
+  });
+
+  test("are the newest of a turn, however many there were", async () => {
+    let at = 0;
+    const shot = () => ({ text: "two images", isError: false, images: [image(++at), image(++at)] });
+    const steps = TURN_TOOL_IMAGES_MAX / 2 + 2;
+    const model = createScriptedModel([...Array.from({ length: steps }, () => calls("shot")), says("seen")]);
+    const limits = { maxSteps: 50, queue: 1, maxConcurrentRuns: 1 };
+    await runOne(rig, { model, limits, tools: createFakeTools({ shot }) });
+    const results = model.requests.at(-1)?.messages.filter((message) => message.role === "tool") ?? [];
+    expect(results.map(({ content }) => content)).toEqual(Array.from({ length: steps }, () => "two images"));
+    const shown = results.flatMap(({ images = [] }) => images.map(({ data }) => data[0]));
+    expect(shown).toEqual(Array.from({ length: TURN_TOOL_IMAGES_MAX }, (_, n) => n + 5));
+  });
 });

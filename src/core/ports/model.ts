@@ -24,6 +24,12 @@ export interface Attachment {
   readonly data: Uint8Array;
 }
 
+/** An image that a tool gave back; its bytes are of the type that it says. */
+export interface ToolImage {
+  readonly mediaType: string;
+  readonly data: Uint8Array;
+}
+
 /**
  * One part of what a model said, in its order. `vendor` is the provider's own data about it (the signature of a
  * reasoning block, the encrypted reasoning): opaque, stored as it came and sent back unchanged.
@@ -60,8 +66,10 @@ export type ModelMessage =
       readonly role: "tool";
       readonly callId: string;
       readonly name: string;
+      /** Names the images too, in a line each: enough for a model that can't be shown them. */
       readonly content: string;
       readonly isError: boolean;
+      readonly images?: readonly ToolImage[];
     };
 
 /** What a provider counted for a request of ours: the measure for the next estimate. */

@@ -1,6 +1,6 @@
 import type { JsonValue } from "../json.ts";
 import type { McpServerSpec } from "../mcp-servers.ts";
-import type { ToolDefinition } from "./model.ts";
+import type { ToolDefinition, ToolImage } from "./model.ts";
 
 /** Trusted claim values for one server in one run; the four reserved variables or headers carry them. */
 export interface ClaimCapability {
@@ -35,8 +35,11 @@ export interface BoundTool extends ToolDefinition {
 }
 
 export interface ToolOutcome {
+  /** What the model reads; it names every image in a line. */
   readonly text: string;
   readonly isError: boolean;
+  /** At most `TOOL_IMAGES_MAX`, of at most `TOOL_IMAGE_MAX_BYTES` each. */
+  readonly images?: readonly ToolImage[];
 }
 
 /** The MCP connections of one run. A server that can't be reached is a warning; the run goes on without it. */
