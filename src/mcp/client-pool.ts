@@ -52,6 +52,8 @@ export interface ClientPool {
 interface Shared {
   readonly connection: Connection;
   readonly ready: Promise<Listing>;
+  /** The first list is there, or why it is not. */
+  settled: boolean;
   /** Since when it has been connected and listed; undefined before. */
   readySince: number | undefined;
   loans: number;
@@ -133,9 +135,11 @@ export function createClientPool({
     const entry: Shared = {
       connection,
       ready: connection.connect(stop.signal).then((listing) => {
+        entry.settled = true;
         if (!listing.failed) entry.readySince = clock.now();
         return listing;
       }),
+      settled: false,
       readySince: undefined,
       loans: 0,
       retired: false,
@@ -174,9 +178,9 @@ export function createClientPool({
   return {
     async borrow(server, spec, signal) {
       let entry = shared.get(server);
-      if (entry !== undefined && (await isLost(entry))) {
+      if (entry?.settled === true && !entry.connection.isOpen()) {
         fail(server, entry);
-        entry = shared.get(server);
+        entry = undefined;
       }
       if (entry === undefined) {
         const refused = notNow(server);
@@ -186,11 +190,13 @@ export function createClientPool({
       entry.loans += 1;
       entry.cancelIdle();
       try {
-        const first = await unlessAborted(entry.ready, signal, openingAborted);
-        // A first list that failed may have failed long ago, while nobody waited for it; `list` asks again then.
-        const usable = entry.connection.isOpen();
-        const listing = usable ? await unlessAborted(entry.connection.list(), signal, openingAborted) : first;
-        if (usable && !listing.failed) {
+        // A list that failed while nobody waited for it may have failed long ago: then `list` asks again.
+        const isStale = entry.settled;
+        let listing = await unlessAborted(entry.ready, signal, openingAborted);
+        const isOpen = entry.connection.isOpen();
+        if (isOpen && (isStale || !listing.failed))
+          listing = await unlessAborted(entry.connection.list(), signal, openingAborted);
+        if (isOpen && !listing.failed) {
           entry.readySince ??= clock.now();
           return lend(server, entry, listing);
         }
@@ -241,13 +247,6 @@ export function createClientPool({
       await Promise.all(ending);
     },
   };
-}
-
-/** Whether a client that was connected is not any more; one that still connects is not lost. */
-async function isLost({ ready, connection }: Shared): Promise<boolean> {
-  const pending = Symbol("pending");
-  const state = await Promise.race([ready, Promise.resolve(pending)]);
-  return state !== pending && !connection.isOpen();
 }
 
 const openingAborted = () => new McpError("mcp_failed", "opening the tools was aborted");

@@ -14,6 +14,8 @@ import { silentLogger } from "../support/silent-logger.ts";
 
 interface FakeClient extends Connection {
   readonly closed: () => boolean;
+  /** How often it was asked for its list after the first. */
+  readonly asked: () => number;
   /** The server is gone. */
   lose(): void;
 }
@@ -36,6 +38,7 @@ const SPEC = { command: "x" };
 function client(server: string, world: Pick<World, "down" | "mute" | "gate">): FakeClient {
   let open = false;
   let closed = false;
+  let asked = 0;
   const listing = () => ({ tools: [], warnings: [], failed: !open || world.mute });
   return {
     server,
@@ -44,7 +47,10 @@ function client(server: string, world: Pick<World, "down" | "mute" | "gate">): F
       open = !world.down && !closed;
       return listing();
     },
-    list: async () => listing(),
+    async list() {
+      asked += 1;
+      return listing();
+    },
     call: async () => ({ text: "", isError: false }),
     isOpen: () => open && !closed,
     about: () => undefined,
@@ -52,6 +58,7 @@ function client(server: string, world: Pick<World, "down" | "mute" | "gate">): F
       closed = true;
     },
     closed: () => closed,
+    asked: () => asked,
     lose() {
       open = false;
     },
@@ -244,6 +251,14 @@ describe("a server that fails", () => {
     expect(it.made.at(-1)?.closed()).toBe(true);
   });
 
+  test("to list its tools is not asked again by a run that waited for that answer", async () => {
+    const it = world();
+    it.mute = true;
+    const both = [it.pool.borrow("a", SPEC, never), it.pool.borrow("a", SPEC, never)];
+    for (const loan of await Promise.all(both)) expect(loan.connection).toBeUndefined();
+    expect(it.made.map((each) => each.asked())).toEqual([0]);
+  });
+
   test("to list its tools while nobody waits is asked again by the next run", async () => {
     const it = world();
     it.down = true;
@@ -258,7 +273,7 @@ describe("a server that fails", () => {
     expect(await aborted).toBeInstanceOf(McpError);
     it.mute = true;
     gate.resolve();
-    for (let turn = 0; turn < 20 && it.made[2]?.isOpen() === false; turn += 1) await Promise.resolve();
+    for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
     expect(it.made[2]?.isOpen()).toBe(true);
     it.mute = false;
     const loan = await it.pool.borrow("a", SPEC, never);
