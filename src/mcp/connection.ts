@@ -7,6 +7,7 @@ import type { ToolOutcome } from "../core/ports/tools.ts";
 import { declineQuestions } from "./elicitation.ts";
 import { callFailure, connectFailure, isSessionGone, NOT_IN_TIME } from "./failures.ts";
 import { type Listing, listTools, serverVersion } from "./listing.ts";
+import { resultImages } from "./result-images.ts";
 import { capText, resultText } from "./result-text.ts";
 import { redactor } from "./stderr-lines.ts";
 import { grantSecrets, type Opened, openTransport, type TransportOptions } from "./transport.ts";
@@ -202,7 +203,9 @@ export function createConnection(options: ConnectionOptions): Connection {
             resetTimeoutOnProgress: true,
           },
         );
-        return { text: told(resultText(result)), isError: result.isError === true };
+        const images = resultImages(result);
+        const answer = { text: told(resultText(result)), isError: result.isError === true };
+        return images.length === 0 ? answer : { ...answer, images };
       } catch (error) {
         const outcome = await callFailure(error, {
           server,

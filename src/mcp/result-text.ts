@@ -1,6 +1,6 @@
 import type { CallToolResult } from "@modelcontextprotocol/sdk/types.js";
 import { canonicalJson } from "../core/json.ts";
-import { TOOL_RESULT_MAX_CHARS } from "../core/limits.ts";
+import { TOOL_IMAGE_MAX_BYTES, TOOL_RESULT_MAX_CHARS } from "../core/limits.ts";
 
 type Content = CallToolResult["content"][number];
 
@@ -51,8 +51,11 @@ function partText(part: Content): string {
     case "text":
       return part.text;
     case "image":
-    case "audio":
-      return `[${part.type}: ${part.mimeType}, ${decodedBytes(part.data)} bytes]`;
+    case "audio": {
+      const bytes = decodedBytes(part.data);
+      const tooLarge = part.type === "image" && bytes > TOOL_IMAGE_MAX_BYTES ? ", too large to be shown" : "";
+      return `[${part.type}: ${part.mimeType}, ${bytes} bytes${tooLarge}]`;
+    }
     case "resource_link":
       return `[resource: ${part.name} ${part.uri}]`;
     case "resource":

@@ -52,7 +52,9 @@ async function everything(session: ToolSession): Promise<void> {
   expect(await call("echo", { message: "hi" })).toEqual({ isError: false, text: "Echo: hi" });
   expect((await call("get-sum", { a: 2, b: 40 })).text).toContain("42");
   expect((await call("get-sum", { a: 2 })).isError).toBe(true);
-  expect((await call("get-tiny-image")).text).toMatch(/\[image: image\/png, [0-9]+ bytes\]/);
+  const tiny = await call("get-tiny-image");
+  expect(tiny.text).toMatch(/\[image: image\/png, [0-9]+ bytes\]/);
+  expect(tiny.images?.map(({ mediaType }) => mediaType)).toEqual(["image/png"]);
   expect((await call("get-structured-content", { location: "Chicago" })).text).toContain("temperature");
   const links = await call("get-resource-links", { count: 2 });
   expect(links.text.match(/\[resource: /g)?.length).toBe(2);
