@@ -9,6 +9,8 @@ import type { ToolOutcome } from "../core/ports/tools.ts";
 /** JSON-RPC codes that the SDK itself raises on this side, beside those that servers send. */
 const CONNECTION_CLOSED = -32000;
 const REQUEST_TIMEOUT = -32001;
+/** The name of the SDK's error for an answer that is one; its class is not loaded before it is needed. */
+const PROTOCOL_ERROR = "McpError";
 /** A person has to open a web page first (URL elicitation). */
 const URL_ELICITATION_REQUIRED = -32042;
 
@@ -21,16 +23,17 @@ export const NOT_IN_TIME = "it did not answer in time, or the run was aborted";
 export function connectFailure(error: unknown, exit: string | undefined): string {
   if (error instanceof McpError) return error.message;
   if (exit !== undefined) return `the process ${exit} before it answered`;
-  const { code, name } = describe(error);
+  const { code, name, isProtocol } = describe(error);
   if (code === "ENOENT") return "the command or its working folder was not found";
   if (code === "EACCES") return "the command may not be run";
   if (code === REQUEST_TIMEOUT) return NOT_IN_TIME;
   if (code === CONNECTION_CLOSED) return "it closed the connection before it answered";
+  if (isProtocol) return `it answered with protocol error ${code}`;
   if (code === 401) return LOGIN_NEEDED;
-  if (typeof code === "number" && code >= 100 && code < 600) return `it answered with HTTP ${code}`;
-  if (typeof code === "number" && code < 0) return `it answered with protocol error ${code}`;
+  if (typeof code === "number" && code >= 100) return `it answered with HTTP ${code}`;
   if (typeof code === "string") return `it can't be reached (${code})`;
-  if (isUnreadable(error)) return `it ${UNREADABLE}`;
+  // Below 0: the SDK's word for a body that is neither JSON nor a stream of events.
+  if (isUnreadable(error) || typeof code === "number") return `it ${UNREADABLE}`;
   return `it can't be reached (${name})`;
 }
 
@@ -94,7 +97,8 @@ export async function callFailure(error: unknown, context: CallContext): Promise
  * only when the answer speaks of a session. Neither took anything up.
  */
 export function isSessionGone(error: unknown): boolean {
-  const { code } = describe(error);
+  const { code, isProtocol } = describe(error);
+  if (isProtocol) return false;
   if (code !== 400) return code === 404;
   if (error instanceof HttpStatusError) return error.namesSession;
   // The SDK's streamable transport puts the answer's body into the message.
@@ -118,8 +122,17 @@ export class HttpStatusError extends Error {
   }
 }
 
-function describe(error: unknown): { code: string | number | undefined; name: string } {
-  if (!(error instanceof Error)) return { code: undefined, name: typeof error };
+/** A protocol error has a JSON-RPC code, which may be any number; other errors have that of HTTP or of the system. */
+function describe(error: unknown): {
+  code: string | number | undefined;
+  name: string;
+  isProtocol: boolean;
+} {
+  if (!(error instanceof Error)) return { code: undefined, name: typeof error, isProtocol: false };
   const code = "code" in error ? error.code : undefined;
-  return { code: typeof code === "string" || typeof code === "number" ? code : undefined, name: error.name };
+  return {
+    code: typeof code === "string" || typeof code === "number" ? code : undefined,
+    name: error.name,
+    isProtocol: error.name === PROTOCOL_ERROR,
+  };
 }

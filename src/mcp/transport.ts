@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js";
 import { BugError, McpError } from "../core/errors.ts";
-import { KIB } from "../core/limits.ts";
+import { KIB, SECOND_MS } from "../core/limits.ts";
 import { isLoopbackUrl, type McpServerSpec, serverTransport } from "../core/mcp-servers.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import { boundedBody } from "./bounded-body.ts";
@@ -15,6 +15,8 @@ import { createStdioTransport, type StdioTransport } from "./stdio.ts";
 
 /** Of a refusal over SSE so much is read, to see what it is about; ours. */
 const REFUSAL_PREFIX_BYTES = 4 * KIB;
+/** …and so long it is waited for. */
+export const REFUSAL_WAIT_MS = 2 * SECOND_MS;
 
 /** What a server is reached with. */
 export interface TransportOptions {
@@ -83,7 +85,7 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
       );
       const transport = new StreamableHTTPClientTransport(new URL(target.url), {
         requestInit: { headers: requestHeaders(target.headers, grant) },
-        fetch: authorizedFetch(directFetch, target.url, options.oauth, clock),
+        fetch: shortRefusals(authorizedFetch(directFetch, target.url, options.oauth, clock), clock),
       });
       return {
         transport,
@@ -96,11 +98,23 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
       const { SSEClientTransport, SseError } = await import("@modelcontextprotocol/sdk/client/sse.js");
       const transport = new SSEClientTransport(new URL(target.url), {
         requestInit: { headers: requestHeaders(target.headers, grant) },
-        fetch: refusingPosts(authorizedFetch(directFetch, target.url, options.oauth, clock)),
+        fetch: refusingPosts(
+          shortRefusals(authorizedFetch(directFetch, target.url, options.oauth, clock), clock),
+        ),
       });
       return { transport, hasSession: () => true, isDrop: (error) => error instanceof SseError };
     }
   }
+}
+
+/** Of the answer that refuses a message the status counts; of its body only a beginning is taken and waited for. */
+function shortRefusals(send: Fetch, clock: Clock): Fetch {
+  return async (url, init) => {
+    const response = await send(url, init);
+    if (init?.method !== "POST" || response.status < 400) return response;
+    const { status, statusText, headers } = response;
+    return new Response(await beginning(response, clock), { status, statusText, headers });
+  };
 }
 
 /** The SDK's SSE transport would put the status of a refused message into words only, and the answer's body with it. */
@@ -108,20 +122,20 @@ function refusingPosts(send: Fetch): Fetch {
   return async (url, init) => {
     const response = await send(url, init);
     if (init?.method !== "POST" || response.status < 400) return response;
-    // Of the other refusals the status says enough.
-    const namesSession = response.status === 400 && speaksOfSession(await beginning(response));
-    await response.body?.cancel().catch(() => {});
-    throw new HttpStatusError(response.status, namesSession);
+    throw new HttpStatusError(response.status, speaksOfSession(await response.text()));
   };
 }
 
-/** The first bytes of a body, at least REFUSAL_PREFIX_BYTES if there are as many; what can't be read is left out. */
-async function beginning({ body }: Response): Promise<string> {
+/** The first bytes of a body, at least REFUSAL_PREFIX_BYTES if there are as many in time; what can't be read is left out. */
+async function beginning({ body }: Response, clock: Clock): Promise<string> {
   if (body === null) return "";
   const reader = body.getReader();
   const decoder = new TextDecoder();
   let text = "";
   let bytes = 0;
+  const end = () => reader.cancel().catch(() => {});
+  // A read that waits ends with the body.
+  const cancelLimit = clock.timer(REFUSAL_WAIT_MS, () => void end());
   try {
     while (bytes < REFUSAL_PREFIX_BYTES) {
       const { done, value } = await reader.read();
@@ -132,7 +146,8 @@ async function beginning({ body }: Response): Promise<string> {
   } catch {
     // The status is known, and that is what counts.
   } finally {
-    reader.releaseLock();
+    cancelLimit();
+    void end();
   }
   return text;
 }

@@ -7,7 +7,8 @@ import { WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/
 import { McpError } from "../../src/core/errors.ts";
 import { boundedBody } from "../../src/mcp/bounded-body.ts";
 import { createConnection } from "../../src/mcp/connection.ts";
-import { directFetch } from "../../src/mcp/transport.ts";
+import { directFetch, REFUSAL_WAIT_MS } from "../../src/mcp/transport.ts";
+import { until } from "../support/binary.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { capability, never, sessionRequest, toolHost } from "../support/mcp-host.ts";
 import { silentLogger } from "../support/silent-logger.ts";
@@ -26,7 +27,9 @@ function mcpServer(): McpServer {
 }
 
 /** A streamable HTTP server with sessions; `reply` may answer a tools/call in another way. */
-async function streamable(reply?: () => Response | undefined) {
+async function streamable(
+  reply?: (request: { json(): Promise<unknown> }) => Response | Promise<Response> | undefined,
+) {
   const requests: { method: string; headers: Record<string, string> }[] = [];
   const transport = new WebStandardStreamableHTTPServerTransport({ sessionIdGenerator: () => "session-1" });
   const server = mcpServer();
@@ -38,7 +41,7 @@ async function streamable(reply?: () => Response | undefined) {
     async fetch(request) {
       requests.push({ method: request.method, headers: request.headers.toJSON() });
       const isCall = (await request.clone().text()).includes("tools/call");
-      return (isCall ? reply?.() : undefined) ?? transport.handleRequest(request);
+      return (isCall ? await reply?.(request.clone()) : undefined) ?? transport.handleRequest(request);
     },
   });
   cleanups.push(
@@ -131,6 +134,79 @@ describe("a streamable HTTP server", () => {
       .catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(McpError);
     expect(String(error)).not.toContain("secret");
+  });
+});
+
+describe("a JSON-RPC error whose code looks like an HTTP status", () => {
+  test("in answer to a call is an outcome and ends no session", async () => {
+    let calls = 0;
+    const { url, requests } = await streamable(async (request) => {
+      calls += 1;
+      const { id } = (await request.json()) as { id: number };
+      return Response.json({ jsonrpc: "2.0", id, error: { code: 404, message: "no such page" } });
+    });
+    const session = await open(url, "http", false);
+    const outcome = { isError: true, text: "MCP error 404: no such page" };
+    expect(await session.call("hello", {}, never)).toEqual(outcome);
+    expect(await session.call("hello", {}, never)).toEqual(outcome);
+    expect(calls).toBe(2);
+    expect(requests.filter(({ method }) => method === "GET").length).toBeLessThan(2);
+  });
+
+  test.each([401, 404])("in answer to the first request is said to be of the protocol: %d", async (code) => {
+    const http = Bun.serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      development: false,
+      async fetch(request) {
+        const { id } = (await request.json()) as { id: number };
+        return Response.json({ jsonrpc: "2.0", id, error: { code, message: "no" } });
+      },
+    });
+    cleanups.push(() => http.stop(true));
+    const { warnings } = await open(`http://127.0.0.1:${http.port}/mcp`, "http", false);
+    expect(warnings.map(({ message }) => message)).toEqual([`web: it answered with protocol error ${code}`]);
+  });
+});
+
+describe("a refusal whose body does not end", () => {
+  const stalled = (status: number) =>
+    new Response(new ReadableStream({ start: (body) => body.enqueue(Buffer.from("no ")) }), { status });
+
+  async function calling(url: string, type: "http" | "sse") {
+    const clock = createFakeClock();
+    const connection = createConnection({
+      server: "web",
+      spec: { type, url },
+      grant: "unselected",
+      context: "unselected",
+      baseEnv: {},
+      cwd: "/",
+      timeouts: { inactivityMs: 60_000, totalMs: 60_000 },
+      clock,
+      logger: silentLogger,
+    });
+    cleanups.push(() => connection.close());
+    expect((await connection.connect(never)).failed).toBe(false);
+    const idle = clock.pending();
+    const call = connection.call("hello", {}, never);
+    // The total time-out of the call, and the wait for the body.
+    await until("the refusal", async () => clock.pending() === idle + 2);
+    clock.advance(REFUSAL_WAIT_MS);
+    return call;
+  }
+  const refused = { isError: true, text: "The server web refused the call with HTTP 400." };
+
+  test("is not waited for: streamable HTTP", async () => {
+    const { url } = await streamable(() => stalled(400));
+    expect(await calling(url, "http")).toEqual(refused);
+  });
+
+  test("is not waited for: SSE", async () => {
+    // initialize, initialized and tools/list are taken.
+    let posts = 0;
+    const url = await sse([], () => (++posts > 3 ? 400 : undefined), "no ", true);
+    expect(await calling(url, "sse")).toEqual(refused);
   });
 });
 
@@ -276,6 +352,14 @@ describe("a list of tools", () => {
       ["good"],
       ["web: 2 of its tools can't be read and are left out"],
     ]);
+  });
+
+  test("that is a web page, as any answer, is said to be unreadable", async () => {
+    const page = () => new Response("<html>", { headers: { "content-type": "text/html" } });
+    const http = Bun.serve({ port: 0, hostname: "127.0.0.1", development: false, fetch: page });
+    cleanups.push(() => http.stop(true));
+    const { warnings } = await open(`http://127.0.0.1:${http.port}/mcp`, "http", false);
+    expect(warnings.map(({ message }) => message)).toEqual(["web: it answered in a form that can't be read"]);
   });
 
   test("that is none is said to be unreadable, not the server to be unreachable", async () => {
