@@ -1,6 +1,7 @@
 import type { Attachment, ModelMessage, ModelRequest } from "../core/ports/model.ts";
 import { modelFailure } from "./failures.ts";
 import type { ResolvedModel } from "./resolve.ts";
+import { hostedWindow } from "./windows.ts";
 
 /** What a model takes as input, and how much. */
 export interface ModelInputs {
@@ -18,25 +19,13 @@ export interface ModelInputs {
 const LOCAL_HINT =
   "if it does, say so in providers.local[].models, as in {id, images: true, documents: true}";
 
-/**
- * The providers' own documentation: the smallest window of their present models, so that a larger one is used less than
- * it could be but not overrun. Of older, smaller ones (gpt-4, gpt-3.5) the provider's `models` tell, as they do of a
- * local server, which says nothing of itself.
- */
-const HOSTED_CONTEXT_TOKENS = {
-  anthropic: 200_000,
-  openai_responses: 128_000,
-  openai_chat: 128_000,
-  google: 1_000_000,
-} as const;
-
 export function inputsOf(resolved: ResolvedModel): ModelInputs {
   switch (resolved.kind) {
     case "anthropic":
     case "openai_responses":
     case "openai_chat":
     case "google": {
-      const assumed = HOSTED_CONTEXT_TOKENS[resolved.kind];
+      const assumed = hostedWindow(resolved.kind, resolved.model);
       const { images = true, documents = true, contextTokens = assumed } = resolved.facts ?? {};
       // Chat completions have no place for an image in the result of a tool.
       return { images, toolImages: images && resolved.kind !== "openai_chat", documents, contextTokens };
