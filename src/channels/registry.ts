@@ -55,6 +55,13 @@ export function createDelivery(deps: { channels: readonly Channel[]; logger: Log
       }
     },
 
+    onReady(listener) {
+      const ends = deps.channels.map((channel) => channel.onReady(listener));
+      return () => {
+        for (const end of ends) end();
+      };
+    },
+
     find: async (destination, deliveryKey, since, signal) => {
       const channel = channelOf(destination);
       if (channel === undefined) return { kind: "unknown" };

@@ -31,6 +31,11 @@ export interface ContinuationService {
   startWorker(): Promise<void>;
   /** Works on at most `limit` due records and waits for them; resolves with how many. For hosts that drive time themselves. */
   processDue(limit: number): Promise<number>;
+  /**
+   * Something that was not ready may be so now, a channel or the model: what was put off for it is looked at at once,
+   * rather than after its back-off. In vain, it writes nothing.
+   */
+  announceReady(): void;
   /** Refuses new mutations (`service_stopping`) and waits for running work, bounded by the stop time-out. */
   stop(): Promise<void>;
   readonly issuer: RunClaimsIssuer;

@@ -14,6 +14,7 @@ import type { ClaimAnswer, ClaimBody, DetachedClaimBody } from "../core/wire.ts"
 import type { ClaimEntry } from "./api.ts";
 import type { ContinuationDeps, NamedRoute } from "./deps.ts";
 import { type Ledger, stopping } from "./ledger.ts";
+import { supportOf } from "./readiness.ts";
 
 /**
  * Owns: claim capabilities (in memory only, by token digest) and the creation of records.
@@ -127,7 +128,7 @@ export function createClaimDesk(deps: ContinuationDeps, ledger: Ledger): ClaimDe
       return { code: "deadline_too_far", message: "The deadline must be at most 30 days away." };
     }
     const posts = subject.mode === "reply" || subject.mode === "notify_if_actionable";
-    if (posts && deps.delivery.supports(subject.replyToConversationId ?? "") === "never") {
+    if (posts && supportOf(subject.replyToConversationId ?? "", deps) === "never") {
       return {
         code: "unsupported_destination",
         message: "No channel of this host can deliver an answer to the conversation of this claim.",

@@ -1,6 +1,7 @@
 import type { ContinuationRecord } from "../core/record.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import type { Ledger } from "./ledger.ts";
+import { supportOf } from "./readiness.ts";
 
 /**
  * Readiness and allowlist of the destination, before the model and before a post: a channel that is not running
@@ -9,7 +10,7 @@ import type { Ledger } from "./ledger.ts";
  */
 export async function destinationBlocks(
   record: ContinuationRecord,
-  deps: Pick<ContinuationDeps, "delivery">,
+  deps: Pick<ContinuationDeps, "delivery" | "logger">,
   ledger: Ledger,
 ): Promise<boolean> {
   const destination = record.replyToConversationId;
@@ -21,7 +22,7 @@ export async function destinationBlocks(
     });
     return true;
   }
-  switch (deps.delivery.supports(destination)) {
+  switch (supportOf(destination, deps)) {
     case "supported":
       return false;
     case "not_running":

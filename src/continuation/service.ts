@@ -8,6 +8,7 @@ import { createHold } from "./hold.ts";
 import { createLedger } from "./ledger.ts";
 import { createOperatorActions } from "./operator.ts";
 import { createProver } from "./proof.ts";
+import { isReady } from "./readiness.ts";
 import { createResultEntry } from "./results.ts";
 import { createDecider } from "./settle-delivered.ts";
 import { createIssuer, createOriginSettlement } from "./settlement.ts";
@@ -46,6 +47,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
     clock,
     logger,
     maxConcurrent: options.limits.maxConcurrent,
+    isReady: (record) => isReady(record, options),
     process: async (record) => {
       if (record.state === "result_received") return synthesize(record, stop.signal);
       await deliver(record, stop.signal);
@@ -54,6 +56,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
       }
     },
   });
+  const silence = options.delivery.onReady?.(() => worker.announceReady());
   const expectedOperatorToken = operatorToken(store.secret);
 
   let recovered: Promise<void> | undefined;
@@ -96,8 +99,11 @@ export function createContinuationService(options: ContinuationServiceOptions): 
 
     processDue: (limit) => worker.processDue(limit),
 
+    announceReady: () => worker.announceReady(),
+
     async stop() {
       outside.close();
+      silence?.();
       await worker.stop(() => stop.abort());
       stop.abort();
       await prover.stop();

@@ -5,6 +5,7 @@ import type { ContinuationStore } from "../core/ports/store.ts";
 import { type ContinuationRecord, isTerminal } from "../core/record.ts";
 import type { Hold } from "./hold.ts";
 import type { Ledger } from "./ledger.ts";
+import { DEFERRED_STATES, isDeferred } from "./readiness.ts";
 import type { Decider } from "./settle-delivered.ts";
 
 /**
@@ -18,9 +19,13 @@ import type { Decider } from "./settle-delivered.ts";
  * I4. A job that changed nothing is parked: whatever went wrong, it is not picked again at once, unless its record
  *     changes. With a poisoned store nothing is picked at all.
  * I5. What is held after a restore is not picked; it expires all the same, because an expiry posts nothing.
+ * I6. What was put off for a channel or the model is begun before its back-off has passed only when it was announced
+ *     that something became ready, and only where it is: a look in vain writes nothing. The start is an announcement.
  */
 export interface Worker {
   start(): void;
+  /** Looks at once at everything that was put off. */
+  announceReady(): void;
   /** Works on at most `limit` due records and waits for them; resolves with how many. 0 once it stops. */
   processDue(limit: number): Promise<number>;
   /** Starts nothing new and waits for running work; `interrupt` is called when the stop time-out has passed. */
@@ -35,6 +40,8 @@ interface WorkerDeps {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly maxConcurrent: number;
+  /** Whether what a record was put off for is ready now. Changes nothing. */
+  readonly isReady: (record: ContinuationRecord) => boolean;
   readonly process: (record: ContinuationRecord) => Promise<void>;
 }
 
@@ -45,10 +52,18 @@ interface Parked {
 
 const OVERDUE_BATCH = 256;
 
+/** The order of work, as `due` of the store has it. */
+function oldestFirst(a: ContinuationRecord, b: ContinuationRecord): number {
+  if (a.updatedAt !== b.updatedAt) return a.updatedAt < b.updatedAt ? -1 : 1;
+  return a.continuationId < b.continuationId ? -1 : 1;
+}
+
 export function createWorker(deps: WorkerDeps): Worker {
   const { store, ledger, hold, decider, clock, logger } = deps;
   const running = new Map<string, Promise<void>>();
   const parked = new Map<string, Parked>();
+  /** What was put off and may go on before its time, oldest first. A version that is no longer the durable one is void. */
+  let early: ContinuationRecord[] = [];
   let started = false;
   let stopping = false;
   let ticking = false;
@@ -91,14 +106,34 @@ export function createWorker(deps: WorkerDeps): Worker {
 
   const takenAtMost = () => running.size + decider.size + parked.size;
 
-  const pick = (limit: number, now: number): ContinuationRecord[] =>
-    store.durable
+  const mayBegin = ({ continuationId, deadline }: ContinuationRecord, now: number) =>
+    !hold.has(continuationId) && !isTaken(continuationId, now) && now < Date.parse(deadline);
+
+  const goesOnEarly = (record: ContinuationRecord, now: number) =>
+    store.durable.get(record.continuationId) === record &&
+    isDeferred(record, now) &&
+    mayBegin(record, now) &&
+    deps.isReady(record);
+
+  const pick = (limit: number, now: number): ContinuationRecord[] => {
+    if (limit <= 0) return [];
+    const due = store.durable
       .due(now, limit + takenAtMost() + hold.size)
-      .filter(
-        ({ continuationId, deadline }) =>
-          !hold.has(continuationId) && !isTaken(continuationId, now) && now < Date.parse(deadline),
-      )
-      .slice(0, Math.max(0, limit));
+      .filter((record) => mayBegin(record, now));
+    const picked: ContinuationRecord[] = [];
+    while (picked.length < limit) {
+      const [nextDue] = due;
+      const [nextEarly] = early;
+      if (nextEarly !== undefined && (nextDue === undefined || oldestFirst(nextEarly, nextDue) < 0)) {
+        early.shift();
+        if (goesOnEarly(nextEarly, now)) picked.push(nextEarly);
+      } else if (nextDue !== undefined) {
+        due.shift();
+        picked.push(nextDue);
+      } else break;
+    }
+    return picked;
+  };
 
   const expireOverdue = async (now: number) => {
     for (;;) {
@@ -157,11 +192,22 @@ export function createWorker(deps: WorkerDeps): Worker {
     if (started && !stopping) void tick();
   };
 
+  const announceReady = () => {
+    const now = clock.now();
+    early = store.durable
+      .inStates(DEFERRED_STATES)
+      .filter((record) => isDeferred(record, now))
+      .sort(oldestFirst);
+    wake();
+  };
+
   return {
     start() {
       started = true;
-      wake();
+      announceReady();
     },
+
+    announceReady,
 
     async processDue(limit) {
       if (stopping || store.fault() !== undefined) return 0;

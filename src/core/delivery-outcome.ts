@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { DAY_MS, ERROR_REASON_MAX_CHARS, FIELD_MAX_CHARS } from "./limits.ts";
-import type { DeliveryProof, HistoryOutcome } from "./ports/delivery.ts";
+import type { DeliveryProof, DestinationSupport, HistoryOutcome } from "./ports/delivery.ts";
 
 /**
  * What a channel and the history say is parsed at the door: nothing malformed may reach a record, whoever wrote them,
@@ -13,6 +13,13 @@ const id = z
   .string()
   .min(1)
   .max(2 * FIELD_MAX_CHARS);
+
+const supportSchema = z.enum(["supported", "not_running", "never"]);
+
+/** What a channel says of a destination; undefined when it can't be read. */
+export function checkedSupport(support: unknown): DestinationSupport | undefined {
+  return supportSchema.safeParse(support).data;
+}
 
 const parts = z.array(z.object({ id }));
 

@@ -108,6 +108,11 @@ export interface Continuations extends OperatorHandle {
   issue(origin: RunOrigin): RunClaims;
   /** Works on what is due and waits for it, for hosts that drive time themselves (`worker: false`). Resolves with how many. */
   processDue(limit: number): Promise<number>;
+  /**
+   * Tells that what `supports` or `synthesisReady` said no to may work now: what was put off for it is looked at at once
+   * (with `worker: false`, by the next `processDue`). In vain, it writes nothing.
+   */
+  announceReady(): void;
   /** The same as `showContinuation`. */
   status(continuationId: string): ContinuationDetail | undefined;
 }
@@ -172,6 +177,7 @@ export async function createContinuations(options: ContinuationsOptions): Promis
     ...handle,
     issue: (origin) => service.issuer.issue(origin),
     processDue: (limit) => service.processDue(limit),
+    announceReady: () => service.announceReady(),
     status: handle.showContinuation,
     async start({ worker = true } = {}) {
       if (listener !== undefined) throw new ContinuationError("operation_failed", "it is started already");

@@ -12,11 +12,16 @@ import { createLedgerFolder } from "../support/turns-fixture.ts";
 
 function setup(options: { status?: ChannelStatus; deliver?: () => Promise<DeliveryOutcome> } = {}) {
   const posts: string[] = [];
+  const listeners = new Set<() => void>();
   const channel: Channel = {
     name: "slack",
     scheme: "slack",
     status: () => options.status ?? "running",
     allows: (destination) => destination.startsWith("slack:C"),
+    onReady(listener) {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
     start: async () => {},
     stop: async () => {},
     deliver: async (request) => {
@@ -32,7 +37,7 @@ function setup(options: { status?: ChannelStatus; deliver?: () => Promise<Delive
   const signal = new AbortController().signal;
   const deliver = (destination: string) =>
     delivery.deliver({ destination, text: "secret text", deliveryKey: "k", signal });
-  return { posts, delivery, deliver, logger, signal };
+  return { posts, delivery, deliver, logger, signal, listeners };
 }
 
 describe("routing a delivery", () => {
@@ -71,6 +76,18 @@ describe("routing a delivery", () => {
     const outcome = await deliver("slack:C123");
     expect(outcome).toMatchObject({ kind: "unknown", code: "delivery_threw" });
     expect(JSON.stringify([outcome, logger.lines])).not.toMatch(/secret text|C123/);
+  });
+
+  test("a channel that becomes ready is heard until the listener ends", () => {
+    const { delivery, listeners } = setup();
+    let heard = 0;
+    const end = delivery.onReady?.(() => {
+      heard += 1;
+    });
+    for (const listener of listeners) listener();
+    expect(heard).toBe(1);
+    end?.();
+    expect(listeners.size).toBe(0);
   });
 
   test("a look-up that fails or has no channel proves nothing", async () => {

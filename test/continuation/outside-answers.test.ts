@@ -120,3 +120,53 @@ test("a run origin with an empty name gets no capability, so that no claim of it
     expect(() => world.run(origin)).toThrow("must not be empty");
   }
 });
+
+describe("an answer about a destination that can't be read", () => {
+  const ANSWERS: [string, () => unknown][] = [
+    [
+      "a throw",
+      () => {
+        throw new Error("not now");
+      },
+    ],
+    ["true", () => true],
+    ["false", () => false],
+    ["undefined", () => undefined],
+    ["another word", () => "yes"],
+    ["an object", () => ({ kind: "supported" })],
+  ];
+  for (const [name, answer] of ANSWERS) {
+    test(`puts off the synthesis and the post at no attempt, and refuses no claim: ${name}`, async () => {
+      const world = await createWorld();
+      const { supports } = world.script;
+      world.script.supports = answer as World["script"]["supports"];
+      const claimed = await world.claimed();
+      const id = claimed.continuationId;
+      await world.submit(claimed);
+      await world.settle();
+      expect(world.record(id)).toMatchObject({
+        state: "result_received",
+        synthesisAttempts: 0,
+        synthesisDeferrals: 1,
+        lastError: { code: "destination_channel_unavailable" },
+      });
+      world.script.supports = supports;
+      world.script.synthesize = async () => {
+        world.script.supports = answer as World["script"]["supports"];
+        return "the answer";
+      };
+      world.clock.advance(1_000);
+      await world.settle();
+      expect(world.record(id)).toMatchObject({
+        state: "ready_to_deliver",
+        deliveryAttempts: 0,
+        synthesisDeferrals: 2,
+        lastError: { code: "destination_channel_unavailable" },
+      });
+      world.script.supports = supports;
+      world.clock.advance(2_000);
+      await world.settle();
+      expect((await reopened(world, id)).state).toBe("delivered");
+    });
+  }
+});

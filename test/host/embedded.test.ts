@@ -194,7 +194,7 @@ test("a synthesis waits, at no attempt, until the embedder says that it is ready
     1,
   ]);
   ready = true;
-  clock.advance(1_000);
+  continuations.announceReady();
   await until("the answer", async () => continuations.capturedContinuationText(id) === "answer 1");
   await continuations.stop();
   rmSync(path, { recursive: true });

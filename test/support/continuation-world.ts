@@ -38,6 +38,8 @@ export interface World {
   readonly posts: DeliveryRequest[];
   readonly history: { originConversationId: string; deliveryKey: string; text: string }[];
   readonly script: Script;
+  /** A channel says that it can post now. */
+  announce(): void;
   /** Opens claims for a run, as the harness does. */
   run(origin?: Partial<RunOrigin>): ReturnType<ContinuationService["issuer"]["issue"]>;
   /** A committed run with one claim: claimed, finalized, activated. */
@@ -91,6 +93,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
   const syntheses: SynthesisRequest[] = [];
   const posts: DeliveryRequest[] = [];
   const history: World["history"] = [];
+  const listeners = new Set<() => void>();
   const script: Script = {
     synthesize: async () => "the answer",
     ready: () => true,
@@ -124,6 +127,10 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
         return script.deliver(request);
       },
       find: (_destination, deliveryKey) => script.find(deliveryKey),
+      onReady(listener) {
+        listeners.add(listener);
+        return () => void listeners.delete(listener);
+      },
     },
     history: {
       async record(entry) {
@@ -151,6 +158,9 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     posts,
     history,
     script,
+    announce() {
+      for (const listener of listeners) listener();
+    },
     run,
     async claimed(taskKey = "task") {
       const claims = run({ originRunId: `run-of-${taskKey}` });

@@ -45,6 +45,7 @@ export function createFakeService() {
   const service: ContinuationService = {
     recover: async () => {},
     startWorker: async () => {},
+    announceReady: () => {},
     processDue: async () => 0,
     stop: async () => {},
     issuer: {

@@ -45,6 +45,7 @@ export interface TerminalChannel extends Channel {
 export function createTerminalChannel(deps: TerminalDeps): TerminalChannel {
   const { engine, turns, clock, logger, session } = deps;
   const streams = new Set<EventStream>();
+  const listeners = new Set<() => void>();
   let status: ChannelStatus = "disabled";
   let server: HttpServer | undefined;
 
@@ -82,6 +83,7 @@ export function createTerminalChannel(deps: TerminalDeps): TerminalChannel {
       status = "failed";
       throw error;
     }
+    for (const listener of listeners) listener();
   };
 
   const stop = async () => {
@@ -133,6 +135,10 @@ export function createTerminalChannel(deps: TerminalDeps): TerminalChannel {
     status: () => status,
     address: () => (server === undefined ? undefined : { host: server.host, port: server.port }),
     allows,
+    onReady(listener) {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
     start,
     stop,
     deliver,

@@ -16,6 +16,11 @@ export interface Channel {
   status(): ChannelStatus;
   /** Whether the allowlist admits this destination. Checked again at synthesis and at delivery. */
   allows(destination: string): boolean;
+  /**
+   * Calls back each time the channel becomes able to post: after its start, and when a lost connection stands again.
+   * What waits for it then goes on at once. Returns an unsubscribe function.
+   */
+  onReady(listener: () => void): () => void;
   start(): Promise<void>;
   stop(): Promise<void>;
   /** One post. Resolves with a typed outcome; a throw after the post began counts as unknown. */

@@ -33,6 +33,11 @@ export interface Delivery {
   deliver(request: DeliveryRequest): Promise<DeliveryOutcome>;
   /** Looks a post up by its delivery key; `since` bounds the search. */
   find(destination: string, deliveryKey: string, since: string, signal: AbortSignal): Promise<DeliveryProof>;
+  /**
+   * Calls back when a destination that was `not_running` may be `supported` now: what waits for it then goes on at once,
+   * rather than after its back-off. Returns an unsubscribe function.
+   */
+  onReady?(listener: () => void): () => void;
 }
 
 export type HistoryOutcome =

@@ -40,6 +40,20 @@ const request = (deliveryKey: string, text: string, destination = "terminal:main
   signal: new AbortController().signal,
 });
 
+test("each start is announced, until the listener ends", async () => {
+  const host = await newHost();
+  const heard: string[] = [];
+  const end = host.channel.onReady(() => heard.push(host.channel.status()));
+  await host.channel.start();
+  await host.channel.stop();
+  await host.channel.start();
+  expect(heard).toEqual(["running", "running"]);
+  end();
+  await host.channel.stop();
+  await host.channel.start();
+  expect(heard.length).toBe(2);
+});
+
 describe("the terminal token", () => {
   test("is created owner-only, kept over restarts, and needed for every call", async () => {
     const host = await started();
