@@ -43,7 +43,7 @@ export function readMcpFile(
   if (file.kind === "missing") return unusable("there is no such file (named by tools.mcpConfigPath)");
   if (file.kind === "unreadable") return unusable(file.reason);
   try {
-    const { raw, missing } = withEnvironment(parseJsonc(file.text), {
+    const { raw, missing, substituted } = withEnvironment(parseJsonc(file.text), {
       source: path,
       env,
       isNeeded,
@@ -51,7 +51,11 @@ export function readMcpFile(
     });
     const parsed = mcpFileSchema.safeParse(raw);
     if (parsed.success) {
-      return { servers: new Map(Object.entries(parsed.data.mcpServers)), incomplete, problems: missing };
+      const servers = Object.entries(parsed.data.mcpServers).map(([name, spec]): [string, McpServerSpec] => {
+        const values = substituted.get(name) ?? [];
+        return [name, values.length === 0 ? spec : { ...spec, substituted: values }];
+      });
+      return { servers: new Map(servers), incomplete, problems: missing };
     }
     // A text that lacks its variable is no URL either: what is missing is said once.
     const problems = schemaProblems(parsed.error, raw, allowedWords(mcpFileSchema), () => path).filter(
@@ -72,10 +76,11 @@ function withEnvironment(
     readonly isNeeded: (server: string) => boolean;
     readonly leaveOut: (server: string) => void;
   },
-): { raw: JsonValue; missing: ConfigProblem[] } {
+): { raw: JsonValue; missing: ConfigProblem[]; substituted: ReadonlyMap<string, readonly string[]> } {
   const missing: ConfigProblem[] = [];
+  const substituted = new Map<string, readonly string[]>();
   const { source, env } = how;
-  if (!isJsonObject(raw) || !isJsonObject(raw.mcpServers)) return { raw, missing };
+  if (!isJsonObject(raw) || !isJsonObject(raw.mcpServers)) return { raw, missing, substituted };
   const servers = Object.entries(raw.mcpServers).flatMap(([name, entry]): [string, JsonValue][] => {
     if (!isJsonObject(entry)) return [[name, entry]];
     const resolved = { ...entry };
@@ -85,6 +90,7 @@ function withEnvironment(
       if (value === undefined) continue;
       const found = resolveReferences(value, env, ["mcpServers", name, key]);
       resolved[key] = found.value;
+      substituted.set(name, [...(substituted.get(name) ?? []), ...found.substituted]);
       if (found.missing.length > 0 && !off && !how.isNeeded(name)) {
         how.leaveOut(name);
         return [];
@@ -96,7 +102,7 @@ function withEnvironment(
     }
     return [[name, resolved]];
   });
-  return { raw: { ...raw, mcpServers: Object.fromEntries(servers) }, missing };
+  return { raw: { ...raw, mcpServers: Object.fromEntries(servers) }, missing, substituted };
 }
 
 /**

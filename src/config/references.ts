@@ -18,15 +18,22 @@ export function resolveReferences(
   value: JsonValue,
   env: Environment,
   path: readonly PropertyKey[] = [],
-): { value: JsonValue; missing: readonly MissingVariable[] } {
+): {
+  value: JsonValue;
+  missing: readonly MissingVariable[];
+  /** What was put in the place of references, as often as it was; nothing empty. */
+  substituted: readonly string[];
+} {
   const missing: MissingVariable[] = [];
+  const substituted: string[] = [];
   const text = (source: string, at: readonly PropertyKey[]) =>
     source.replace(REFERENCE, (whole, escaped?: string, name?: string, fallback?: string) => {
       if (escaped !== undefined || name === undefined) return escaped ?? whole;
       const found = env[name];
-      if (fallback !== undefined) return found === undefined || found === "" ? fallback : found;
-      if (found === undefined) missing.push({ path: at, name });
-      return found ?? whole;
+      const stands = fallback !== undefined && (found === undefined || found === "") ? fallback : found;
+      if (stands === undefined) missing.push({ path: at, name });
+      else if (stands !== "") substituted.push(stands);
+      return stands ?? whole;
     });
   const walk = (node: JsonValue, at: readonly PropertyKey[]): JsonValue => {
     if (typeof node === "string") return text(node, at);
@@ -34,5 +41,5 @@ export function resolveReferences(
     if (!isJsonObject(node)) return node;
     return Object.fromEntries(Object.entries(node).map(([key, member]) => [key, walk(member, [...at, key])]));
   };
-  return { value: walk(value, path), missing };
+  return { value: walk(value, path), missing, substituted };
 }

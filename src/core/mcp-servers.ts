@@ -99,7 +99,10 @@ export const mcpServerSchema = z
       context.addIssue({ code: "custom", message: "needs a command (stdio) or a url (http, sse)" });
     }
   });
-export type McpServerSpec = z.infer<typeof mcpServerSchema>;
+export type McpServerSpec = z.infer<typeof mcpServerSchema> & {
+  /** What stands in it for references to the environment; never in the file. It may be secret wherever it stands. */
+  readonly substituted?: readonly string[];
+};
 
 export const mcpFileSchema = z.object({ mcpServers: z.record(serverNameSchema, mcpServerSchema) });
 export type McpFile = z.infer<typeof mcpFileSchema>;

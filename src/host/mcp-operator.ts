@@ -3,7 +3,7 @@ import { errorText, McpError } from "../core/errors.ts";
 import type { JsonValue } from "../core/json.ts";
 import { isEnabled, type McpServerSpec, type ServerTransport, serverTransport } from "../core/mcp-servers.ts";
 import type { ToolOutcome } from "../core/ports/tools.ts";
-import { publicEnvironment } from "../mcp/claim-injection.ts";
+import { publicEnvironment, valuesOf } from "../mcp/claim-injection.ts";
 import { type Connection, createConnection } from "../mcp/connection.ts";
 import type { Listing } from "../mcp/listing.ts";
 import { logIn } from "../mcp/oauth-login.ts";
@@ -156,6 +156,7 @@ async function withServer<T>(
       ? { conversationId: "", runId: "", outputDir: "" }
       : "unselected",
     baseEnv: selected ? options.baseEnv : publicEnvironment(options.baseEnv, options.withheldEnv),
+    authority: valuesOf(options.baseEnv, options.withheldEnv),
     cwd: options.cwd,
     timeouts: options.requestTimeouts,
     clock: deps.clock,

@@ -49,6 +49,14 @@ export function publicEnvironment(
   return Object.fromEntries(Object.entries(base).filter(([name]) => !withheld.includes(name)));
 }
 
+/** The values of some variables, of those that are set. */
+export function valuesOf(
+  env: Readonly<Record<string, string | undefined>>,
+  names: readonly string[],
+): readonly string[] {
+  return names.flatMap((name) => env[name] ?? []);
+}
+
 /** The environment of a stdio child: the host's, the configured variables, the run's context, then the four values. */
 export function childEnvironment(
   base: Readonly<Record<string, string | undefined>>,

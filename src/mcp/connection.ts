@@ -10,7 +10,7 @@ import { type Listing, listTools, serverVersion } from "./listing.ts";
 import { resultImages } from "./result-images.ts";
 import { capText, resultText } from "./result-text.ts";
 import { redactor } from "./stderr-lines.ts";
-import { grantSecrets, type Opened, openTransport, type TransportOptions } from "./transport.ts";
+import { authoritySecrets, type Opened, openTransport, type TransportOptions } from "./transport.ts";
 import { unlessAborted } from "./unless-aborted.ts";
 
 /**
@@ -18,7 +18,8 @@ import { unlessAborted } from "./unless-aborted.ts";
  *
  * I1. `connect` and `list` never reject: what went wrong becomes a warning, and the run goes on without the server.
  * I2. A call rejects only when its outcome is unknown; an answer of the server, even a protocol error, is an outcome.
- * I3. The claim token never appears in a result, a warning or a log line, whatever the server prints.
+ * I3. The claim token and the tokens of detached services never appear in a result, a warning or a log line, whatever
+ *     the server prints; what else is secret in its entry appears in no log line and no error of the protocol.
  */
 
 /** Starting a server (a package runner may have to download it first) and its handshake. */
@@ -61,8 +62,8 @@ export interface Connection {
 }
 
 export function createConnection(options: ConnectionOptions): Connection {
-  const { server, spec, grant, clock, timeouts, logger } = options;
-  const redactToken = redactor(grantSecrets(grant));
+  const { server, spec, clock, timeouts, logger } = options;
+  const redactAuthority = redactor(authoritySecrets(options));
   const inactivityMs = Math.min(spec.timeoutMs ?? timeouts.inactivityMs, timeouts.totalMs);
   let client: Client | undefined;
   let opened: Opened | undefined;
@@ -189,7 +190,7 @@ export function createConnection(options: ConnectionOptions): Connection {
       const declinedBefore = declined;
       // In this order: a secret that was cut in half would not be found.
       const told = (text: string) =>
-        capText(redactToken(text), declined > declinedBefore ? `\n${DECLINED_NOTE}` : "");
+        capText(redactAuthority(text), declined > declinedBefore ? `\n${DECLINED_NOTE}` : "");
       try {
         // Not client.callTool: its check of the output schema would turn a call that ran into a failed one.
         const result = await client.request(
@@ -213,7 +214,7 @@ export function createConnection(options: ConnectionOptions): Connection {
           timedOut: limit.signal.aborted,
           lost,
         });
-        const answer = { ...outcome, text: told(outcome.text) };
+        const answer = { ...outcome, text: told(opened?.redact(outcome.text) ?? outcome.text) };
         return noticeSession(error) ? { ...answer, sessionGone: true } : answer;
       } finally {
         cancelTotal();

@@ -25,7 +25,7 @@ export function environmentSecrets(
   return [...named.map(([, value]) => value), ...Object.values(configured)];
 }
 
-/** The values of the environment that stand in the arguments: by `${VAR}` in mcp.json whatever the variable is called. */
+/** The values of the environment that stand in the arguments, whatever the variable is called. */
 export function argumentSecrets(
   args: readonly string[],
   env: Readonly<Record<string, string | undefined>>,
@@ -34,6 +34,11 @@ export function argumentSecrets(
     (value): value is string =>
       value !== undefined && value !== "" && args.some((arg) => arg.includes(value)),
   );
+}
+
+/** The values of configured headers, and what follows the scheme in them (`Bearer …`). */
+export function headerSecrets(headers: Readonly<Record<string, string>>): string[] {
+  return Object.values(headers).flatMap((value) => [value, value.slice(value.indexOf(" ") + 1)]);
 }
 
 /**

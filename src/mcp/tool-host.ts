@@ -15,7 +15,7 @@ import type {
   ToolSessionRequest,
 } from "../core/ports/tools.ts";
 import { buildCatalogue } from "./catalogue.ts";
-import { type ContextGrant, publicEnvironment } from "./claim-injection.ts";
+import { type ContextGrant, publicEnvironment, valuesOf } from "./claim-injection.ts";
 import { createClientPool, type Loan } from "./client-pool.ts";
 import { createConnection, type RequestTimeouts } from "./connection.ts";
 import type { OAuthStore } from "./oauth-store.ts";
@@ -62,6 +62,7 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
   let { servers } = options;
   const selected = new Set(options.continuationServers);
   const withContext = new Set(options.requestContextServers);
+  const authority = valuesOf(baseEnv, options.withheldEnv);
   const publicEnv = publicEnvironment(baseEnv, options.withheldEnv);
   const stores = new Map<string, OAuthStore>();
   const live = new Set<() => Promise<void>>();
@@ -81,6 +82,7 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
       grant: selected.has(server) ? (run?.request.capabilities.get(server) ?? "empty") : "unselected",
       context: withContext.has(server) ? (run?.context ?? "unselected") : "unselected",
       baseEnv: selected.has(server) ? baseEnv : publicEnv,
+      authority,
       cwd,
       timeouts: options.requestTimeouts,
       clock,

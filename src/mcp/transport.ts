@@ -10,7 +10,7 @@ import { HttpStatusError, speaksOfSession } from "./failures.ts";
 import { authorizedFetch, type Fetch } from "./oauth-fetch.ts";
 import type { OAuthStore } from "./oauth-store.ts";
 import type { ProcessGuard } from "./process-guard.ts";
-import { argumentSecrets, environmentSecrets, type Redact, redactor } from "./stderr-lines.ts";
+import { argumentSecrets, environmentSecrets, headerSecrets, type Redact, redactor } from "./stderr-lines.ts";
 import { createStdioTransport, type StdioTransport } from "./stdio.ts";
 
 /** Of a refusal over SSE so much is read, to see what it is about; ours. */
@@ -25,6 +25,8 @@ export interface TransportOptions {
   readonly grant: ClaimGrant;
   readonly context: ContextGrant;
   readonly baseEnv: Readonly<Record<string, string | undefined>>;
+  /** Values that give authority over the host's services: like claim tokens, they come back from no server. */
+  readonly authority: readonly string[];
   readonly cwd: string;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -35,6 +37,8 @@ export interface TransportOptions {
 export interface Opened {
   readonly transport: Transport;
   readonly stdio?: StdioTransport;
+  /** Takes what is secret in the server's entry and environment out of its words. */
+  readonly redact: Redact;
   /** Tells an HTTP server that its session is over. */
   readonly farewell?: () => Promise<void>;
   /** Whether requests belong to a session that the server may forget. */
@@ -43,15 +47,19 @@ export interface Opened {
   readonly isDrop?: (error: Error) => boolean;
 }
 
-/** The values of a grant that must not come back in a result or a log line. */
-export function grantSecrets(grant: ClaimGrant): readonly string[] {
-  return typeof grant === "string" ? [] : [grant.token];
+/** What must not even come back in a result. */
+export function authoritySecrets({
+  grant,
+  authority,
+}: Pick<TransportOptions, "grant" | "authority">): readonly string[] {
+  return typeof grant === "string" ? authority : [grant.token, ...authority];
 }
 
 /** Makes the transport of a server's entry; nothing is started or sent yet. */
 export async function openTransport(options: TransportOptions): Promise<Opened> {
   const { server, grant, context, baseEnv, cwd, clock, logger } = options;
   const target = serverTransport(options.spec);
+  const secrets = [...authoritySecrets(options), ...(options.spec.substituted ?? [])];
   switch (target.kind) {
     case "contradictory":
       throw new McpError("mcp_failed", `its entry is contradictory: ${target.reason}`);
@@ -59,7 +67,7 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
       const codec = await import("@modelcontextprotocol/sdk/shared/stdio.js");
       const env = childEnvironment(baseEnv, target.env, grant, context);
       const redact: Redact = redactor([
-        ...grantSecrets(grant),
+        ...secrets,
         ...environmentSecrets(env, target.env),
         ...argumentSecrets(target.args, baseEnv),
       ]);
@@ -77,7 +85,7 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
         },
         codec,
       );
-      return { transport: stdio, stdio, hasSession: () => false };
+      return { transport: stdio, stdio, redact, hasSession: () => false };
     }
     case "http": {
       const { StreamableHTTPClientTransport } = await import(
@@ -89,6 +97,7 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
       });
       return {
         transport,
+        redact: redactor([...secrets, ...headerSecrets(target.headers)]),
         farewell: () => transport.terminateSession(),
         hasSession: () => transport.sessionId !== undefined,
       };
@@ -102,7 +111,12 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
           shortRefusals(authorizedFetch(directFetch, target.url, options.oauth, clock), clock),
         ),
       });
-      return { transport, hasSession: () => true, isDrop: (error) => error instanceof SseError };
+      return {
+        transport,
+        redact: redactor([...secrets, ...headerSecrets(target.headers)]),
+        hasSession: () => true,
+        isDrop: (error) => error instanceof SseError,
+      };
     }
   }
 }

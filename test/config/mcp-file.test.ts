@@ -34,7 +34,7 @@ describe("references to the environment", () => {
     ["${REFERS}", "${A}"],
   ])("%p becomes %p", (text, expected) => {
     const env = { A: "a", B: "b", EMPTY: "", REFERS: "${A}" };
-    expect(resolveReferences(text, env)).toEqual({ value: expected, missing: [] });
+    expect(resolveReferences(text, env)).toMatchObject({ value: expected, missing: [] });
   });
 
   test("are resolved in command, arguments, environment, folder, URL and headers, and nowhere else", () => {
@@ -55,11 +55,24 @@ describe("references to the environment", () => {
       env: { K: "k" },
       cwd: "/opt",
       allowTools: ["${KEY}"],
+      substituted: ["/opt", "k", "k", "/opt"],
     });
     expect(spec("web", env)).toEqual({
       url: "http://localhost:1/mcp",
       headers: { authorization: "Bearer k" },
+      substituted: ["localhost:1", "k"],
     });
+  });
+
+  test("are known by their values, defaults as well, so that no log shows them", () => {
+    const env = { A: "a", EMPTY: "" };
+    const { substituted } = resolveReferences(["${A}${B:-b}", { c: "${EMPTY}${EMPTY:-e}$${A}" }], env);
+    expect(substituted).toEqual(["a", "b", "e"]);
+  });
+
+  test("can't be replaced by values that the file itself names", () => {
+    write({ one: { command: "${A}", substituted: ["x"] } });
+    expect(spec("one", { A: "a" })).toEqual({ command: "a", substituted: ["a"] });
   });
 
   test("to a variable that is not set are problems that name server and variable, all at once", () => {

@@ -137,6 +137,18 @@ describe("a streamable HTTP server", () => {
   });
 });
 
+test("no error text of a server over HTTP carries its configured headers", async () => {
+  const { url } = await streamable(async (request) => {
+    const { id } = (await request.json()) as { id: number };
+    const message = "Bearer header-canary is bad, so is header-canary";
+    return Response.json({ jsonrpc: "2.0", id, error: { code: -32602, message } });
+  });
+  const host = toolHost({ web: { url, headers: { authorization: "Bearer header-canary" } } });
+  cleanups.push(() => host.close());
+  const { text } = await (await host.open(sessionRequest())).call("hello", {}, never);
+  expect(text).toBe("MCP error -32602: [redacted] is bad, so is [redacted]");
+});
+
 describe("a JSON-RPC error whose code looks like an HTTP status", () => {
   test("in answer to a call is an outcome and ends no session", async () => {
     let calls = 0;
@@ -181,6 +193,7 @@ describe("a refusal whose body does not end", () => {
       grant: "unselected",
       context: "unselected",
       baseEnv: {},
+      authority: [],
       cwd: "/",
       timeouts: { inactivityMs: 60_000, totalMs: 60_000 },
       clock,
@@ -453,6 +466,7 @@ describe("an SSE server that never names its endpoint", () => {
       grant: "unselected",
       context: "unselected",
       baseEnv: {},
+      authority: [],
       cwd: "/",
       timeouts: { inactivityMs: 5_000, totalMs: 5_000 },
       clock,

@@ -252,6 +252,7 @@ describe("a server", () => {
       grant: "unselected",
       context: "unselected",
       baseEnv: process.env,
+      authority: [],
       cwd: process.cwd(),
       timeouts: { inactivityMs: 5_000, totalMs: 5_000 },
       clock: createClock(),

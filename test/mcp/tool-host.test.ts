@@ -106,6 +106,31 @@ describe("trusted values over stdio", () => {
     expect((await probe(session, "mcp__other__env")).seen).toEqual({});
   });
 
+  test.each([
+    ["selected or not: selected", ["a"]],
+    ["selected or not: not selected", []],
+  ])("what a reference stood for and a withheld token are in no log line, %s", async (_what, selected) => {
+    const logger = createRecordingLogger();
+    const args = ["plain", "--db=u:default-secret@h", "service-token-canary"];
+    const host = start(
+      { a: { ...script(PROBE, args, { MORE: "1" }), substituted: ["default-secret"] } },
+      {
+        continuationServers: selected,
+        logger,
+        baseEnv: { ...process.env, OPS: "service-token-canary" },
+        withheldEnv: ["OPS"],
+      },
+    );
+    const session = await host.open(sessionRequest());
+    expect((await session.call("leak", { before: "service-token-canary " }, never)).text).toStartWith(
+      "[redacted] token",
+    );
+    const failed = await session.call("fail", { message: "default-secret service-token-canary" }, never);
+    expect(failed).toEqual({ isError: true, text: "MCP error -32602: [redacted] [redacted]" });
+    await session.close();
+    expect(logger.lines.join("\n")).toContain("my arguments are plain --db=u:[redacted]@h [redacted]");
+  });
+
   test("neither results nor log lines carry the token or configured values", async () => {
     const logger = createRecordingLogger();
     const host = start(

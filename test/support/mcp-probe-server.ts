@@ -38,7 +38,7 @@ const pages = [
   ["echo", "env", "slow"],
   ["steady", "stray.name", "picture"],
   ["refuse", "crash", "leak"],
-  ...(process.env.MORE === undefined ? [] : [["evolve", "ask", "context"]]),
+  ...(process.env.MORE === undefined ? [] : [["evolve", "ask", "context", "fail"]]),
 ];
 let evolved = 0;
 
@@ -138,7 +138,8 @@ server.setRequestHandler(CallToolRequestSchema, async ({ params }, extra) => {
     case "refuse":
       return text("it can't be done", true);
   }
-  throw Object.assign(new Error("no such tool here"), { code: -32602 });
+  const { message = "no such tool here" } = params.arguments ?? {};
+  throw Object.assign(new Error(String(message)), { code: -32602 });
 });
 
 if (mode === "mute") process.stdin.resume();
