@@ -16,10 +16,15 @@ export interface CliIo {
   readonly errColor: boolean;
   /** The command by which this program starts itself. */
   readonly self: readonly string[];
-  /** Asks at the terminal; undefined when nobody sits there. */
+  /** Asks at the terminal; undefined when nobody sits there, and empty after Ctrl-C or Ctrl-D. */
   ask(question: string): Promise<string | undefined>;
   /** Calls `stop` at the first SIGINT or SIGTERM and again at each further one; the returned function unsubscribes. */
   onStop(stop: () => void): () => void;
+  /**
+   * Calls `stop` when standard output has no reader any more (`| head`), for what would never end by itself. Noticed at
+   * the next output. The returned function unsubscribes.
+   */
+  onUnread(stop: () => void): () => void;
   /**
    * Calls `reload` at each SIGHUP; the returned function unsubscribes. With a terminal on standard error a SIGHUP means
    * that the terminal is gone, and ends the program as ever.
@@ -32,9 +37,10 @@ export function processIo(): CliIo {
   const { stdout, stderr, env, execPath } = process;
   // A compiled program is its own executable; from the sources, bun runs an entry file.
   const compiled = Bun.isStandaloneExecutable;
+  const out = writerTo(stdout);
   return {
-    out: writerTo(stdout),
-    err: writerTo(stderr),
+    out: out.write,
+    err: writerTo(stderr).write,
     cwd: process.cwd(),
     env,
     columns: stdout.isTTY ? stdout.columns : undefined,
@@ -46,6 +52,10 @@ export function processIo(): CliIo {
       const terminal = createInterface({ input: process.stdin, output: stderr });
       try {
         return await terminal.question(question);
+      } catch (error) {
+        if (!(error instanceof Error && error.name === "AbortError")) throw error;
+        stderr.write("\n");
+        return "";
       } finally {
         terminal.close();
       }
@@ -58,6 +68,7 @@ export function processIo(): CliIo {
         process.off("SIGTERM", stop);
       };
     },
+    onUnread: out.onUnread,
     onReload(reload) {
       if (stderr.isTTY === true) return () => {};
       process.on("SIGHUP", reload);
@@ -67,16 +78,24 @@ export function processIo(): CliIo {
 }
 
 /** A reader that went away (`| head`) ends the output, not the work: a half-done command would leave more behind. */
-function writerTo(stream: NodeJS.WriteStream): (text: string) => void {
-  const ignoreBrokenPipe = (error: unknown) => {
+function writerTo(stream: NodeJS.WriteStream): Pick<CliIo, "onUnread"> & { write(text: string): void } {
+  const unread = new AbortController();
+  const brokenPipe = (error: unknown) => {
     if (!(error instanceof Error && "code" in error && error.code === "EPIPE")) throw error;
+    unread.abort();
   };
-  stream.on("error", ignoreBrokenPipe);
-  return (text) => {
-    try {
-      stream.write(text);
-    } catch (error) {
-      ignoreBrokenPipe(error);
-    }
+  stream.on("error", brokenPipe);
+  return {
+    write(text) {
+      try {
+        stream.write(text);
+      } catch (error) {
+        brokenPipe(error);
+      }
+    },
+    onUnread(stop) {
+      unread.signal.addEventListener("abort", stop);
+      return () => unread.signal.removeEventListener("abort", stop);
+    },
   };
 }

@@ -29,6 +29,7 @@ export async function cliRun(
     self: ["mono-agent"],
     ask: async () => undefined,
     onStop: () => () => {},
+    onUnread: () => () => {},
     onReload: () => () => {},
     ...options,
   };

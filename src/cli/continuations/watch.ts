@@ -1,5 +1,5 @@
 import type { CommandDef } from "citty";
-import { CliError } from "../../core/errors.ts";
+import { AppError, CliError } from "../../core/errors.ts";
 import { type WatchEvent, watchEventSchema } from "../../core/wire.ts";
 import { serverEvents } from "../chat/sse.ts";
 import { CONFIG_ARGS, JSON_ARG, leaf } from "../command.ts";
@@ -12,7 +12,8 @@ export function watchCommand(io: CliIo): CommandDef {
   const args = { ...CONFIG_ARGS, ...JSON_ARG };
   return leaf("watch", "Show changes of continuations as they happen, until Ctrl-C", args, async (given) => {
     const stop = new AbortController();
-    const forget = io.onStop(() => stop.abort());
+    const ends = () => stop.abort();
+    const forgets = [io.onStop(ends), io.onUnread(ends)];
     try {
       const body = await operatorOf(given, io).stream("/v1/operator/events", stop.signal);
       for await (const event of serverEvents(body)) {
@@ -27,14 +28,23 @@ export function watchCommand(io: CliIo): CommandDef {
         io.out(given.json === true ? `${JSON.stringify(parsed.data)}\n` : watchLine(parsed.data));
       }
     } catch (error) {
-      if (!stop.signal.aborted) throw error;
-      return 0;
+      if (stop.signal.aborted) return 0;
+      if (error instanceof AppError) throw error;
+      if (error instanceof SyntaxError) {
+        throw new CliError("operation_failed", "what was sent is no event of a host", { cause: error });
+      }
+      // Whatever else is thrown is the end of the connection.
+      throw hasStopped(error);
     } finally {
-      forget();
+      for (const forget of forgets) forget();
     }
     if (stop.signal.aborted) return 0;
-    throw new CliError("host_unreachable", "the host has stopped");
+    throw hasStopped();
   });
+}
+
+function hasStopped(cause?: unknown): CliError {
+  return new CliError("host_unreachable", "the host has stopped", { cause });
 }
 
 function watchLine({ at, continuationId, state, what, code }: WatchEvent): string {
