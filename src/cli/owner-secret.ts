@@ -29,7 +29,12 @@ export function readOwnerOnlyText(fs: FileSystem, path: string): string | undefi
 
 function requireSafe(path: string, stat: FileStat, uid: number | undefined): void {
   const problem = ownerOnlyProblem(stat, uid);
-  if (problem !== undefined) throw new CliError("store_unsafe_file", `${path} ${problem}`);
+  if (problem !== undefined) {
+    throw new CliError(
+      "store_unsafe_file",
+      `${path} ${problem}; it must be yours alone (chmod 600) before anything is sent with it`,
+    );
+  }
   if (stat.size > SECRET_FILE_MAX_BYTES)
     throw new CliError("store_unsafe_file", `${path} is too big for a secret`);
 }

@@ -19,6 +19,8 @@ interface Found {
   /** Names from the root on, for usage texts. */
   readonly names: readonly string[];
   readonly rest: readonly string[];
+  /** Of a name that this command does not have. */
+  readonly problem?: CliError;
 }
 
 /** Runs the command line and returns the exit code. Never throws for a failure of a command. */
@@ -34,6 +36,7 @@ export async function runCli(root: CommandDef, args: readonly string[], io: CliI
   try {
     const found = await findCommand(root, help ? asked.filter((arg) => !isHelp(arg)) : asked, names, !help);
     names = found.names;
+    if (found.problem !== undefined) throw found.problem;
     if (help) {
       io.out(await usageOf(found));
       return 0;
@@ -63,7 +66,8 @@ async function findCommand(
   if (!Object.hasOwn(subCommands, name)) {
     const nearest = nearestName(name, Object.keys(subCommands));
     const hint = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
-    throw new CliError("usage", `there is no command "${[...names.slice(1), name].join(" ")}"${hint}`);
+    const problem = `there is no command "${[...names.slice(1), name].join(" ")}"${hint}`;
+    return { command, names, rest: args, problem: new CliError("usage", problem) };
   }
   const next = await resolved(subCommands[name]);
   if (next === undefined) throw new BugError(`command ${name} resolves to nothing`);

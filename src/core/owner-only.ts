@@ -5,7 +5,9 @@ import type { FileStat } from "./ports/platform.ts";
  * by this user, mode 0600. On platforms without owners (`uid` undefined) only the kind is checked.
  */
 export function ownerOnlyProblem(stat: FileStat, uid: number | undefined): string | undefined {
-  if (stat.kind !== "file") return `is a ${stat.kind}, not a regular file`;
+  if (stat.kind !== "file") {
+    return `is a ${stat.kind === "other" ? "device, socket or pipe" : stat.kind}, not a regular file`;
+  }
   if (uid === undefined) return undefined;
   if (stat.uid !== uid) return `is owned by user ${stat.uid}, not by ${uid}`;
   if (stat.mode !== 0o600) return `has mode ${stat.mode.toString(8)}, not 600`;

@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, spyOn, test } from "bun:test";
-import { chmodSync, mkdirSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, rmdirSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import type { ExitCode } from "../../src/cli/io.ts";
 import { operatorToken } from "../../src/core/derive.ts";
@@ -155,12 +156,20 @@ describe("what people see", () => {
 
   test("the table fits a narrow terminal by leaving columns out, never by cutting an id", async () => {
     answer = { status: 200, body: { continuations: [STATUS], pageSize: 100 } };
-    for (const columns of [80, 60, 20]) {
+    for (const columns of [80, 60, 54]) {
       const [, row] = (await run("list", columns)).out.split("\n");
       expect(row).toContain(STATUS.continuationId);
       if (columns >= 60) expect(row?.length).toBeLessThanOrEqual(columns);
     }
     expect((await run("list", 80)).out).not.toContain("notify_if_actionable");
+  });
+
+  test("where an id and a state don't fit side by side, they stand below each other", async () => {
+    answer = { status: 200, body: { continuations: [STATUS, STATUS], pageSize: 2 } };
+    const { out } = await run("list", 40);
+    const row = "6a0b6f0e-0000-4000-8000-000000000001\n  delivery_unknown, 2030-01-02 03:04Z\n";
+    expect(out).toBe(row.repeat(2));
+    for (const line of out.split("\n")) expect(line.length).toBeLessThanOrEqual(40);
   });
 
   test("an empty list says so", async () => {
@@ -189,6 +198,11 @@ describe("what people see", () => {
   });
 });
 
+function pipeInPlace(): void {
+  unlinkSync(secretPath);
+  Bun.spawnSync(["mkfifo", "-m", "600", secretPath]);
+}
+
 describe("when it does not work, the message names the way out", () => {
   test("no host", async () => {
     const free = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response() });
@@ -210,8 +224,85 @@ describe("when it does not work, the message names the way out", () => {
     expect(asked).toEqual([]);
   });
 
+  test("a state directory whose secret is gone is not called new", async () => {
+    mkdirSync(join(folder.path, ".mono-agent/continuations/records-v3"));
+    unlinkSync(secretPath);
+    const { code, err } = await run("list");
+    expect(code).toBe(1);
+    expect(err).toContain(`${secretPath} is missing beside existing continuations: restore it from a backup`);
+    expect(asked).toEqual([]);
+  });
+
+  test("verify without any state", async () => {
+    unlinkSync(secretPath);
+    rmdirSync(join(folder.path, ".mono-agent/continuations"));
+    const { code, err } = await run("verify x");
+    expect(code).toBe(1);
+    expect(err).toContain("there is no continuation state at");
+    expect(err).toContain("start the host with `mono-agent serve`");
+  });
+
+  test("an id that nobody knows, and a post that may have happened", async () => {
+    answer = { status: 404, body: { error: { code: "not_found", message: "No such continuation." } } };
+    expect((await run("show x")).err).toBe(
+      "error: No such continuation. (not_found); `mono-agent continuations list` shows what there is\n",
+    );
+    answer = { status: 409, body: { error: { code: "delivery_unknown", message: "It may have happened." } } };
+    const { err } = await run("retry x");
+    for (const way of ["prove ID", "resolve ID", "retry ID --allow-unknown"]) {
+      expect(err).toContain(`\`mono-agent continuations ${way}\``);
+    }
+  });
+
+  test("a proof that settled nothing", async () => {
+    answer = { status: 200, body: STATUS };
+    const unknown = await run("prove x --json");
+    expect([unknown.code, JSON.parse(unknown.out)]).toEqual([1, STATUS]);
+    expect(unknown.err).toBe(
+      "not settled: the channel can't tell yet; decide with `mono-agent continuations resolve x`\n",
+    );
+    answer = { status: 200, body: { ...STATUS, state: "result_received" } };
+    expect((await run("prove x")).err).toContain("`mono-agent continuations release x`");
+    answer = { status: 200, body: { ...STATUS, state: "delivered" } };
+    expect((await run("prove x")).err).toBe("");
+  });
+
   test.each([
-    ["a loose mode", () => chmodSync(secretPath, 0o640), "has mode 640, not 600"],
+    [
+      "watch",
+      "content-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n: connected\n\n",
+      "the host has stopped",
+    ],
+    [
+      "health",
+      'content-type: application/json\r\ncontent-length: 9999\r\n\r\n{"status"',
+      "stopped before its answer was complete",
+    ],
+  ])("a host that dies in the middle of its answer to %s", async (action, rest, reason) => {
+    const dying = createServer((socket) => {
+      socket.on("error", () => {});
+      socket.once("data", () => {
+        socket.write(`HTTP/1.1 200 OK\r\n${rest}`, () => socket.resetAndDestroy());
+      });
+    });
+    const listening = Promise.withResolvers<void>();
+    dying.listen(0, "127.0.0.1", listening.resolve);
+    await listening.promise;
+    writeConfig((dying.address() as AddressInfo).port);
+    const { code, err } = await run(action);
+    dying.close();
+    expect(code).toBe(1);
+    expect(err).toContain(reason);
+    expect(err).not.toContain("should not happen");
+  });
+
+  test.each([
+    [
+      "a loose mode",
+      () => chmodSync(secretPath, 0o640),
+      "has mode 640, not 600; it must be yours alone (chmod 600)",
+    ],
+    ["a pipe in its place", pipeInPlace, "is a device, socket or pipe, not a regular file"],
     [
       "a symlink",
       () => {

@@ -60,6 +60,11 @@ describe("the command line", () => {
     expect(err).toMatch(/\nsee: mono-agent.* --help\n$/);
   });
 
+  test("an unknown name refers to the usage of the command that it was looked for in", async () => {
+    expect((await run("continuations", "shwo")).err).toEndWith("\nsee: mono-agent continuations --help\n");
+    expect((await run("seve")).err).toEndWith("\nsee: mono-agent --help\n");
+  });
+
   test("a flag with a value may stand before the command's name", async () => {
     folder.write("other.json", { ...MINIMAL, agent: { name: "other" } });
     for (const line of ["config show --config other.json", "config show --config=other.json"]) {

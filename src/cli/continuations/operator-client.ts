@@ -37,7 +37,7 @@ export function createOperatorClient(config: LoadedConfig, fs: FileSystem, progr
     );
   }
   const serve = `\`${program} serve\``;
-  const token = tokenOf(continuations.stateDir, fs, serve);
+  const token = operatorToken(readServiceSecret(continuations.stateDir, fs, program));
   const { host, port } = continuations;
   const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
 
@@ -48,7 +48,8 @@ export function createOperatorClient(config: LoadedConfig, fs: FileSystem, progr
       { ...init, headers: { authorization: `Bearer ${token}`, "content-type": "application/json" } },
     );
     if (response.ok) return response;
-    throw refusalOf(response.status, await jsonOf(response, address), address, continuations.stateDir);
+    const { stateDir } = continuations;
+    throw refusalOf(response.status, await jsonOf(response, address), { address, stateDir, program });
   };
   const call = async (path: string, init: RequestInit, timeoutMs = REQUEST_TIMEOUT_MS) =>
     jsonOf(await answered(path, { ...init, signal: AbortSignal.timeout(timeoutMs) }), address);
@@ -68,19 +69,30 @@ export function createOperatorClient(config: LoadedConfig, fs: FileSystem, progr
   };
 }
 
-function tokenOf(stateDir: string, fs: FileSystem, serve: string): string {
+/** The secret of a state directory. Throws `CliError` that names the way out when it can't be trusted. */
+function readServiceSecret(stateDir: string, fs: FileSystem, program: string): Uint8Array {
   const path = join(stateDir, STORE_ENTRIES.secret);
   const text = readOwnerOnlyText(fs, path);
+  const remedy = "restore it from a backup";
   if (text === undefined) {
-    throw new CliError(
-      "host_unreachable",
-      `there is no continuation state at ${stateDir} yet; start the host with ${serve}`,
-    );
+    if (!hasRecords(stateDir, fs)) throw noState(stateDir, program);
+    throw new CliError("store_secret_invalid", `${path} is missing beside existing continuations: ${remedy}`);
   }
   const secret = Buffer.from(text.trim(), "base64url");
-  if (secret.length !== SECRET_BYTES)
-    throw new CliError("store_secret_invalid", `${path} is not a service secret`);
-  return operatorToken(secret);
+  if (secret.length === SECRET_BYTES) return secret;
+  throw new CliError("store_secret_invalid", `${path} is not a service secret: ${remedy}`);
+}
+
+function hasRecords(stateDir: string, fs: FileSystem): boolean {
+  return fs.lstat(join(stateDir, STORE_ENTRIES.records), "operator.records") !== undefined;
+}
+
+/** What is said of a state directory that no host has made yet. */
+export function noState(stateDir: string, program: string): CliError {
+  return new CliError(
+    "host_unreachable",
+    `there is no continuation state at ${stateDir} yet; start the host with \`${program} serve\``,
+  );
 }
 
 async function send(
@@ -98,10 +110,9 @@ async function send(
       proxy: false,
     });
   } catch (error) {
-    const late = error instanceof Error && error.name === "TimeoutError";
     throw new CliError(
       "host_unreachable",
-      late
+      isTimeout(error)
         ? `the host at ${address} did not answer in time`
         : `no host runs at ${address}; start it with ${serve}`,
       { cause: error },
@@ -109,17 +120,42 @@ async function send(
   }
 }
 
+function isTimeout(error: unknown): boolean {
+  return error instanceof Error && error.name === "TimeoutError";
+}
+
 async function jsonOf(response: Response, address: string): Promise<unknown> {
   try {
     return await response.json();
-  } catch (error) {
-    throw new CliError("operation_failed", `what answers at ${address} is not a mono-agent host`, {
-      cause: error,
+  } catch (cause) {
+    const message =
+      cause instanceof SyntaxError
+        ? `what answers at ${address} is not a mono-agent host`
+        : isTimeout(cause)
+          ? `the host at ${address} did not answer in time`
+          : `the host at ${address} stopped before its answer was complete`;
+    throw new CliError(cause instanceof SyntaxError ? "operation_failed" : "host_unreachable", message, {
+      cause,
     });
   }
 }
 
-function refusalOf(status: number, body: unknown, address: string, stateDir: string): CliError {
+/** What a person can do about a refusal, by its code. */
+const WAYS_OUT: ReadonlyMap<string, (continuations: string) => string> = new Map([
+  ["not_found", (continuations: string) => `\`${continuations} list\` shows what there is`],
+  [
+    "delivery_unknown",
+    (continuations: string) =>
+      `\`${continuations} prove ID\` asks the channel, \`${continuations} resolve ID\` decides, ` +
+      `\`${continuations} retry ID --allow-unknown\` posts whatever happened before`,
+  ],
+]);
+
+function refusalOf(
+  status: number,
+  body: unknown,
+  { address, stateDir, program }: { address: string; stateDir: string; program: string },
+): CliError {
   const parsed = errorBodySchema.safeParse(body);
   if (status === 401) {
     return new CliError(
@@ -131,5 +167,7 @@ function refusalOf(status: number, body: unknown, address: string, stateDir: str
     return new CliError("operation_failed", `what answers at ${address} is not a mono-agent host`);
   const { code, message } = parsed.data.error;
   // What the host finds malformed came from the command line.
-  return new CliError(status === 400 ? "usage" : "operation_failed", `${message} (${code})`);
+  const wayOut = WAYS_OUT.get(code)?.(`${program} continuations`);
+  const more = wayOut === undefined ? "" : `; ${wayOut}`;
+  return new CliError(status === 400 ? "usage" : "operation_failed", `${message} (${code})${more}`);
 }

@@ -11,7 +11,10 @@ const COLUMNS: readonly { title: string; of: (item: ContinuationStatus) => strin
   { title: "MODE", of: (item) => item.mode },
 ];
 
-/** A table of id, state, updated and mode. On a terminal the last columns give way, the id never does. */
+/**
+ * A table of id, state, updated and mode. On a terminal the last columns give way, the id never does: where not even the
+ * state fits beside it, state and time stand below.
+ */
 export function listTable(items: readonly ContinuationStatus[], width: number | undefined): string {
   const columns = COLUMNS.map(({ title, of }) => {
     const cells = items.map((item) => plain(of(item)));
@@ -21,6 +24,10 @@ export function listTable(items: readonly ContinuationStatus[], width: number | 
     shown.reduce((sum, column) => sum + column.width + GAP.length, -GAP.length);
   let shown = columns;
   while (width !== undefined && shown.length > 2 && total(shown) > width) shown = shown.slice(0, -1);
+  if (width !== undefined && total(shown) > width) {
+    const below = (item: ContinuationStatus) => `  ${plain(item.state)}, ${plain(minute(item.updatedAt))}`;
+    return items.map((item) => `${plain(item.continuationId)}\n${below(item)}\n`).join("");
+  }
   const line = (cells: readonly string[]) =>
     cells
       .map((cell, at) => cell.padEnd(shown[at]?.width ?? 0))

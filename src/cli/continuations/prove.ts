@@ -2,6 +2,7 @@ import type { CommandDef } from "citty";
 import { statusSchema } from "../../core/wire.ts";
 import { CONFIG_ARGS, JSON_ARG, leaf } from "../command.ts";
 import type { CliIo, ExitCode } from "../io.ts";
+import { programOf, shellWord } from "../shell.ts";
 import { statusLines } from "./print.ts";
 import { ID_ARG, operatorOf, pathOf, printBody } from "./session.ts";
 
@@ -26,7 +27,16 @@ export function proveCommand(io: CliIo): CommandDef {
       const { state } = after.data;
       const deliverable = state === "delivery_retry" || state === "ready_to_deliver";
       const absent = before.data.state === "delivery_unknown" && deliverable;
-      return state === "delivered" || absent ? 0 : 1;
+      if (state === "delivered" || absent) return 0;
+      const continuations = `${programOf(io)} continuations`;
+      if (state === "delivery_unknown") {
+        const decide = `${continuations} resolve ${shellWord(given.id)}`;
+        io.err(`not settled: the channel can't tell yet; decide with \`${decide}\`\n`);
+      } else if (before.data.state !== "delivery_unknown") {
+        const release = `${continuations} release ${shellWord(given.id)}`;
+        io.err(`not settled: the channel knows of no post; let it be answered with \`${release}\`\n`);
+      }
+      return 1;
     },
   );
 }

@@ -4,6 +4,8 @@ import { createFileSystem } from "../../platform/filesystem.ts";
 import { CONFIG_ARGS, JSON_ARG, leaf } from "../command.ts";
 import type { CliIo } from "../io.ts";
 import { configOf } from "../settings.ts";
+import { programOf } from "../shell.ts";
+import { noState } from "./operator-client.ts";
 import { ID_ARG } from "./session.ts";
 
 const MARKS = { yes: "✓", no: "✗", absent: "–", unreadable: "✗" } as const;
@@ -22,9 +24,12 @@ export function verifyCommand(io: CliIo): CommandDef {
       }
       const { verifyContinuation } = await import("../../host/verify.ts");
       const { stateDir } = config.continuations;
-      const found = verifyContinuation({ fs: createFileSystem(), stateDir, continuationId: given.id });
-      if (found === undefined)
+      const fs = createFileSystem();
+      const found = verifyContinuation({ fs, stateDir, continuationId: given.id });
+      if (found === undefined) {
+        if (fs.lstat(stateDir, "verify.state") === undefined) throw noState(stateDir, programOf(io));
         throw new CliError("not_found", `there is no such continuation in ${stateDir}`);
+      }
       if (given.json === true) io.out(`${JSON.stringify(found, null, 2)}\n`);
       else {
         const lines = found.checks.map(({ what, matches, detail }) => {
