@@ -130,8 +130,9 @@ function waitingRecords({ counts, historyDegraded }: StoreCheck, program: string
 }
 
 function findingLines(findings: readonly StoreFinding[]): string[] {
-  const lines = findings.slice(0, LISTED_MAX).map(({ path, problem, affects, remedy }) => {
-    const whose = affects === undefined ? "" : ` (harms ${affects.join(", ")})`;
+  const lines = findings.slice(0, LISTED_MAX).map(({ path, problem, affects, depends, remedy }) => {
+    const harm = affects === undefined ? "the next start is refused" : `harms ${affects.join(", ")}`;
+    const whose = ` (${depends}; ${harm})`;
     const text = problem.startsWith(path) ? problem : `${path}: ${problem}`;
     return `${text}${whose}; ${remedy}`;
   });

@@ -1,8 +1,10 @@
 import { originBindingIsAuthentic } from "../core/derive.ts";
-import { type ErrorCode, StoreError } from "../core/errors.ts";
+import { StoreError } from "../core/errors.ts";
+import { TRANSACTION_MAX_BYTES } from "../core/limits.ts";
 import type { FileSystem } from "../core/ports/platform.ts";
 import { type ContinuationState, STATES } from "../core/record.ts";
 import { markerProjection } from "./activation.ts";
+import { adviceFor } from "./advice.ts";
 import { type Inspection, inspecting, type Problem, problemOf } from "./inspect.ts";
 import { hasLegacyState } from "./migrate/read.ts";
 import { checkOwnership } from "./ownership.ts";
@@ -22,8 +24,10 @@ import { readSnapshot } from "./snapshots.ts";
 export interface StoreFinding {
   readonly path: string;
   readonly problem: string;
-  /** Continuations that depend on it. Absent when the whole store does. */
+  /** Continuations that depend on it. Absent when the whole store does: it is not opened with it. */
   readonly affects?: readonly string[];
+  /** What the file holds or is for. */
+  readonly depends: string;
   readonly remedy: string;
 }
 
@@ -87,15 +91,26 @@ export function* checkingContinuationStore(options: {
     historyDegraded,
     snapshots: inspection.blobs.size,
     looseFolders: inspection.repairs.flatMap((step) => (step.op === "chmod" ? [step.path] : [])),
-    migrationDue: hasLegacyState(options.fs, paths, inspection),
+    migrationDue: legacyStateIsDue(options.fs, paths, inspection, findings),
     moving: !stable,
   };
+}
+
+/** A manifest that can't be read says nothing, and beside a folder that holds at most the guard nothing is converted. */
+function legacyStateIsDue(
+  fs: FileSystem,
+  paths: StorePaths,
+  inspection: Inspection,
+  findings: readonly StoreFinding[],
+): boolean {
+  if (inspection.legacy.length === 0 || findings.some(({ path }) => path === paths.manifest)) return false;
+  return hasLegacyState(fs, paths, inspection);
 }
 
 function* read(fs: FileSystem, paths: StorePaths): Slices<Reading> {
   const findings: StoreFinding[] = [];
   const generation = transactionText(fs, paths);
-  const inspection = yield* inspecting(fs, paths, (problem) => findings.push(findingOf(problem)));
+  const inspection = yield* inspecting(fs, paths, (problem) => findings.push(findingOf(paths, problem)));
   const unread = new Set(findings.map((finding) => finding.path));
   findings.push(...(yield* judge(fs, paths, inspection, unread)));
   return { inspection, findings, stable: transactionText(fs, paths) === generation };
@@ -104,7 +119,7 @@ function* read(fs: FileSystem, paths: StorePaths): Slices<Reading> {
 /** Identifies the transaction by its content, which carries a new generation each time; "" when there is none. */
 function transactionText(fs: FileSystem, paths: StorePaths): string {
   try {
-    const data = readSecureFile(fs, paths.transaction, Number.MAX_SAFE_INTEGER, "check.transaction");
+    const data = readSecureFile(fs, paths.transaction, TRANSACTION_MAX_BYTES, "check.transaction");
     return data === undefined ? "" : Buffer.from(data).toString("latin1");
   } catch {
     return "unreadable";
@@ -124,24 +139,23 @@ function* judge(
   const { manifest, secret, records } = inspection;
   const findings: StoreFinding[] = [];
   const report = (path: string, error: StoreError) =>
-    findings.push(findingOf({ path, code: error.code, message: error.message }));
+    findings.push(findingOf(paths, { path, code: error.code, message: error.message }));
+  const missing = (path: string, problem: string, remedy: string) =>
+    findings.push({ ...findingOf(paths, { path, code: "store_corrupt", message: problem }), remedy });
 
   const guardRequired = manifest?.rollbackGuardRequired ?? false;
   if (guardRequired && !inspection.guard && !unread.has(paths.guard)) {
-    findings.push({
-      path: paths.guard,
-      problem: `${paths.guard} is missing, but the manifest requires it: an older runtime may have changed this directory`,
-      remedy: "restore it, or the whole directory, from a backup, or write it back if you know that none did",
-    });
+    missing(
+      paths.guard,
+      `${paths.guard} is missing, but the manifest requires it: an older runtime may have changed this directory`,
+      "restore it, or the whole directory, from a backup, or write it back if you know that none did",
+    );
   }
   const evidence = inspection.transaction !== undefined || records.size > 0 || inspection.markers.length > 0;
   if (secret.kind !== "valid" && evidence && !unread.has(paths.secret)) {
     const state = secret.kind === "absent" ? "missing" : "empty or damaged";
-    findings.push({
-      path: paths.secret,
-      problem: `${paths.secret} is ${state} beside existing continuations, whose tokens and bindings depend on it`,
-      remedy: REMEDIES.store_secret_invalid,
-    });
+    const message = `${paths.secret} is ${state} beside existing continuations`;
+    findings.push(findingOf(paths, { path: paths.secret, code: "store_secret_invalid", message }));
   }
 
   for (const { path, marker } of inspection.markers) {
@@ -156,7 +170,7 @@ function* judge(
   try {
     checkOwnership(fs, paths.owner);
   } catch (error) {
-    findings.push({ ...findingOf(problemOf(paths.owner, error)), remedy: OWNERSHIP_REMEDY });
+    findings.push(findingOf(paths, problemOf(paths.owner, error)));
   }
 
   const damagedBlobs = new Map<string, string[]>();
@@ -180,6 +194,7 @@ function* judge(
         path: paths.snapshot(ref.digest),
         problem: `the origin snapshot is ${blob.damage}`,
         affects,
+        depends: "it holds the origin context",
         remedy: "restore the file from a backup; without it the continuation is answered with a fixed text",
       });
     } else if (
@@ -191,6 +206,7 @@ function* judge(
         path: paths.record(record.continuationId),
         problem: "the binding of the origin snapshot does not match the record: one of them was changed",
         affects,
+        depends: "it holds one continuation",
         remedy: "restore the file from a backup; as it is, its result becomes a dead letter",
       });
     }
@@ -198,21 +214,6 @@ function* judge(
   return findings;
 }
 
-const OWNERSHIP_REMEDY =
-  "stop the host and remove this file: it holds nothing but the lock, and is made anew";
-
-const REMEDIES = {
-  store_unsafe_file:
-    "make it a regular file (or folder) of your own user with mode 0600 (0700), or remove what replaced it",
-  store_corrupt: "restore this file from a backup, or move it away to start without what it holds",
-  store_secret_invalid: "restore the secret from a backup, or move the whole state directory away",
-  store_guard_invalid: "restore the guard file, or the whole directory, from a backup",
-} as const;
-
-function remedyFor(code: ErrorCode): string {
-  return code in REMEDIES ? REMEDIES[code as keyof typeof REMEDIES] : "restore this file from a backup";
-}
-
-function findingOf(problem: Problem): StoreFinding {
-  return { path: problem.path, problem: problem.message, remedy: remedyFor(problem.code) };
+function findingOf(paths: StorePaths, problem: Problem): StoreFinding {
+  return { path: problem.path, problem: problem.message, ...adviceFor(paths, problem) };
 }

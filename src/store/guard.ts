@@ -14,7 +14,7 @@ export function readGuard(fs: FileSystem, paths: StorePaths): boolean {
   if (Buffer.from(data).toString("utf8") !== GUARD_CONTENT) {
     throw new StoreError(
       "store_guard_invalid",
-      `${paths.guard} does not hold the rollback guard: restore it from a backup, or, if no older runtime was started since, replace its content by the line ${JSON.stringify(GUARD_CONTENT)}`,
+      `${paths.guard} does not hold the rollback guard: restore it from a backup, or, if no older runtime was started since, replace its content by this one line: ${GUARD_CONTENT.trimEnd()}`,
     );
   }
   return true;

@@ -31,6 +31,8 @@ export interface Problem {
   readonly path: string;
   readonly code: ErrorCode;
   readonly message: string;
+  /** What the system said, when it did not show the file. */
+  readonly errno?: string;
 }
 
 export interface Inspection {
@@ -128,8 +130,11 @@ export function* inspecting(
   );
   for (const [index, name] of recordNames.entries()) {
     if (index % SLICE_FILES === 0) yield;
-    if (replaced.has(name)) continue;
     const path = `${paths.records}${sep}${name}`;
+    if (replaced.has(name)) {
+      attempt(path, () => requireReplaceable(fs, path));
+      continue;
+    }
     const record = attempt(path, () => readRecordFile(fs, path, name));
     if (record !== undefined) records.set(record.continuationId, record);
   }
@@ -192,6 +197,13 @@ function blobBytes(fs: FileSystem, path: string): number | undefined {
   }
 }
 
+/** Whatever the transaction replaces or deletes need not be readable, but no rename or unlink replaces a folder. */
+function requireReplaceable(fs: FileSystem, path: string): void {
+  if (fs.lstat(path, "record.replaced")?.kind === "directory") {
+    throw unsafe(path, "must be a regular file, but it is a directory");
+  }
+}
+
 /** Reads one record file. Its name must be the digest of the id inside. */
 export function readRecordFile(fs: FileSystem, path: string, name: string): ContinuationRecord | undefined {
   if (!BLOB_NAME.test(name)) throw corrupt(path, "is not the name of a record file");
@@ -223,7 +235,8 @@ export function readTransaction(fs: FileSystem, paths: StorePaths): InspectedTra
 export function problemOf(path: string, error: unknown): Problem {
   if (error instanceof StoreError) return { path, code: error.code, message: error.message };
   if (error instanceof FileFault) {
-    return { path, code: "store_unsafe_file", message: `${error.path} can't be read: ${error.errno}` };
+    const { errno } = error;
+    return { path, code: "store_unsafe_file", message: `${error.path} can't be read: ${errno}`, errno };
   }
   throw error;
 }

@@ -6,7 +6,8 @@ import type { FileStat, FileStep, FileSystem } from "../core/ports/platform.ts";
  * Does not own: what a violation means for the store; opening stops, a snapshot only harms its continuation.
  *
  * I1. A file is read only through a descriptor that names the same inode before, at and after the read.
- * I2. Every violation is a `StoreError` `store_unsafe_file` that names the path.
+ * I2. Every violation is a `StoreError` that names the path: `store_unsafe_file`, or, for a file that is larger than
+ *     any that we write, `store_corrupt`.
  */
 
 export const FILE_MODE = 0o600;
@@ -60,7 +61,12 @@ export function requireSafeFile(fs: FileSystem, path: string, stat: FileStat, ma
   if (fs.uid !== undefined && (stat.mode & FOREIGN_BITS) !== 0) {
     throw unsafe(path, `must not be open to group or others, but its mode is ${octal(stat.mode)}`);
   }
-  if (stat.size > maxBytes) throw unsafe(path, `must be at most ${maxBytes} bytes, but it has ${stat.size}`);
+  if (stat.size > maxBytes) {
+    throw new StoreError(
+      "store_corrupt",
+      `${path} must be at most ${maxBytes} bytes, but it has ${stat.size}`,
+    );
+  }
 }
 
 /** Throws unless both name the same inode. */

@@ -7,6 +7,7 @@ import {
   renameSync,
   rmSync,
   symlinkSync,
+  truncateSync,
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
@@ -134,6 +135,18 @@ const DAMAGES: Record<string, Damage> = {
   },
 };
 
+/** A word of what each kind of file is for. */
+const DEPENDS: Record<FileKind, string> = {
+  secret: "token",
+  manifest: "guard is required",
+  transaction: "newest changes",
+  record: "one continuation",
+  blob: "origin context",
+  marker: "claims of one run",
+  guard: "older runtimes",
+  "owner database": "lock",
+};
+
 describe("the check of", () => {
   for (const [what, { kind, spoil, says, affects }] of Object.entries(DAMAGES)) {
     test(`${what} names it, what depends on it and what to do`, () =>
@@ -147,6 +160,7 @@ describe("the check of", () => {
         const [finding] = found.findings;
         expect(finding?.problem).toContain(says);
         expect(finding?.remedy.length).toBeGreaterThan(20);
+        expect(finding?.depends).toContain(DEPENDS[kind]);
         expect(finding?.affects).toEqual(affects as string[]);
         // The check says what opening does: damage without `affects` stops it, the other harms its continuations.
         const opened = await openReal(stateDir).then(
@@ -217,6 +231,59 @@ describe("the check of", () => {
         };
         expect(check(stateDir, fs).findings.map((finding) => finding.path)).toContain(folder);
       }
+    }));
+
+  for (const kind of ["secret", "manifest", "transaction", "record", "marker", "guard"] as const) {
+    test(`a ${kind} far beyond its limit is told by its size and read by nobody, and no mode is blamed`, () =>
+      withFolder(async (stateDir) => {
+        const { files } = await writeFullDirectory(stateDir);
+        truncateSync(files[kind], 2 ** 40);
+        const real = createFileSystem();
+        const fs: FileSystem = {
+          ...real,
+          open(path, label) {
+            if (path === files[kind]) throw new Error(`${label} opens it`);
+            return real.open(path, label);
+          },
+        };
+        const { findings } = check(stateDir, fs);
+        expect(findings.map((finding) => finding.path)).toEqual([files[kind]]);
+        expect(findings[0]?.problem).toContain(`must be at most`);
+        expect(findings[0]?.remedy).not.toContain("mode");
+      }));
+  }
+
+  test("a folder in place of a record that the transaction replaces stops the opening before it changes anything", () =>
+    withFolder(async (stateDir) => {
+      for (const id of ["written", "gone"]) {
+        const folder = join(stateDir, id);
+        const { files } = await writeFullDirectory(folder);
+        const path = join(folder, "records-v3", recordFileName(id));
+        mkdirSync(path, { mode: 0o700 });
+        expect(check(folder).findings.map((finding) => finding.path)).toEqual([path]);
+        const before = tree(folder);
+        await expect(openReal(folder)).rejects.toMatchObject({ code: "store_unsafe_file" });
+        expect(tree(folder)).toEqual(before);
+        expect(readFileSync(files.transaction, "utf8")).toContain(id);
+      }
+    }));
+
+  test("a damaged manifest, or a guard that came before the first manifest, is no state of an older format", () =>
+    withFolder(async (stateDir) => {
+      const { files } = await writeFullDirectory(stateDir);
+      writeFileSync(files.manifest, "{");
+      expect(check(stateDir)).toMatchObject({ migrationDue: false, findings: [{ path: files.manifest }] });
+      rmSync(files.manifest);
+      expect(check(stateDir)).toMatchObject({ migrationDue: false, findings: [] });
+      writeFileSync(join(stateDir, "continuations-v1.json"), "{}", { mode: 0o600 });
+      expect(check(stateDir).migrationDue).toBe(true);
+    }));
+
+  test("a damaged transaction is not advised to be moved away: acknowledged work could begin twice", () =>
+    withFolder(async (stateDir) => {
+      const { files } = await writeFullDirectory(stateDir);
+      writeFileSync(files.transaction, "{");
+      expect(check(stateDir).findings[0]?.remedy).toContain("don't just move this file away");
     }));
 
   test("a directory that a host owns: damage is named the same, and what the host changes is no damage", () =>
