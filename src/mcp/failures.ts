@@ -30,11 +30,17 @@ export function connectFailure(error: unknown, exit: string | undefined): string
   if (code === CONNECTION_CLOSED) return "it closed the connection before it answered";
   if (isProtocol) return `it answered with protocol error ${code}`;
   if (code === 401) return LOGIN_NEEDED;
+  if (isRedirect(code))
+    return `it redirects elsewhere (HTTP ${code}); its url in mcp.json must be that place`;
   if (typeof code === "number" && code >= 100) return `it answered with HTTP ${code}`;
   if (typeof code === "string") return `it can't be reached (${code})`;
   // Below 0: the SDK's word for a body that is neither JSON nor a stream of events.
   if (isUnreadable(error) || typeof code === "number") return `it ${UNREADABLE}`;
   return `it can't be reached (${name})`;
+}
+
+function isRedirect(code: string | number | undefined): boolean {
+  return typeof code === "number" && code >= 300 && code < 400;
 }
 
 const UNREADABLE = "answered in a form that can't be read";
@@ -84,8 +90,8 @@ export async function callFailure(error: unknown, context: CallContext): Promise
     return { isError: true, text: `The server ${server} can't be reached; nothing was sent to it.` };
   }
   if (code === 401) return { isError: true, text: `The server ${server} refused the call: ${LOGIN_NEEDED}.` };
-  // 408 alone leaves open what became of the request; any other 4xx means that it was not taken up.
-  if (typeof code === "number" && code >= 400 && code < 500 && code !== 408) {
+  // 408 alone leaves open what became of the request; a redirect and any other 4xx mean that it was not taken up.
+  if (isRedirect(code) || (typeof code === "number" && code >= 400 && code < 500 && code !== 408)) {
     return { isError: true, text: `The server ${server} refused the call with HTTP ${code}.` };
   }
   throw unknown("the connection failed during the call");

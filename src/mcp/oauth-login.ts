@@ -4,9 +4,9 @@ import { McpError } from "../core/errors.ts";
 import { MINUTE_MS } from "../core/limits.ts";
 import { isLoopbackUrl, type McpServerSpec, serverTransport } from "../core/mcp-servers.ts";
 import type { Clock, Ids } from "../core/ports/platform.ts";
+import { directFetch } from "./direct-fetch.ts";
 import { clientMetadata } from "./oauth-client.ts";
 import type { Login, OAuthStore } from "./oauth-store.ts";
-import { directFetch } from "./transport.ts";
 import { unlessAborted } from "./unless-aborted.ts";
 
 /**

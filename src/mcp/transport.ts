@@ -2,10 +2,10 @@ import { resolve } from "node:path";
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js";
 import { BugError, McpError } from "../core/errors.ts";
 import { KIB, SECOND_MS } from "../core/limits.ts";
-import { isLoopbackUrl, type McpServerSpec, serverTransport } from "../core/mcp-servers.ts";
+import { type McpServerSpec, serverTransport } from "../core/mcp-servers.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
-import { boundedBody } from "./bounded-body.ts";
 import { type ClaimGrant, type ContextGrant, childEnvironment, requestHeaders } from "./claim-injection.ts";
+import { directFetch } from "./direct-fetch.ts";
 import { HttpStatusError, speaksOfSession } from "./failures.ts";
 import { authorizedFetch, type Fetch } from "./oauth-fetch.ts";
 import type { OAuthStore } from "./oauth-store.ts";
@@ -135,7 +135,7 @@ function shortRefusals(send: Fetch, clock: Clock): Fetch {
 function refusingPosts(send: Fetch): Fetch {
   return async (url, init) => {
     const response = await send(url, init);
-    if (init?.method !== "POST" || response.status < 400) return response;
+    if (init?.method !== "POST" || response.status < 300) return response;
     throw new HttpStatusError(response.status, speaksOfSession(await response.text()));
   };
 }
@@ -164,14 +164,4 @@ async function beginning({ body }: Response, clock: Clock): Promise<string> {
     void end();
   }
   return text;
-}
-
-/**
- * A loopback server is reached directly: its claim token must not pass a proxy that the environment names. Bun would end
- * whatever is silent for five minutes; how long a call may be silent is said by its own limits, and a stream of events
- * may be for days.
- */
-export async function directFetch(url: string | URL, init?: RequestInit): Promise<Response> {
-  const direct = isLoopbackUrl(String(url)) ? { proxy: false as const } : {};
-  return boundedBody(await fetch(url, { ...init, ...direct, timeout: false }));
 }

@@ -7,7 +7,8 @@ import { WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/
 import { McpError } from "../../src/core/errors.ts";
 import { boundedBody } from "../../src/mcp/bounded-body.ts";
 import { createConnection } from "../../src/mcp/connection.ts";
-import { directFetch, REFUSAL_WAIT_MS } from "../../src/mcp/transport.ts";
+import { directFetch } from "../../src/mcp/direct-fetch.ts";
+import { REFUSAL_WAIT_MS } from "../../src/mcp/transport.ts";
 import { until } from "../support/binary.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { capability, never, sessionRequest, toolHost } from "../support/mcp-host.ts";
