@@ -28,7 +28,7 @@ export function tortureCommand(io: CliIo, olderReader?: OlderReader): CommandDef
     const clock = createClock();
     const startMs = clock.now();
     const states = numberOf("states", args.states);
-    const minutes = numberOf("minutes", args.minutes) ?? (states === undefined ? DEFAULT_MINUTES : undefined);
+    const minutes = minutesOf(args.minutes) ?? (states === undefined ? DEFAULT_MINUTES : undefined);
     const seed = numberOf("seed", args.seed) ?? startMs % SEEDS;
     let stopped = false;
     let told = startMs;
@@ -69,6 +69,14 @@ function numberOf(name: string, text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   if (!/^[1-9][0-9]{0,9}$/.test(text)) throw new CliError("usage", `--${name} must be a whole number from 1`);
   return Number(text);
+}
+
+/** Parts of a minute too: a short look is worth something. */
+function minutesOf(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const minutes = /^[0-9]{1,6}(\.[0-9]{1,4})?$/.test(text) ? Number(text) : 0;
+  if (minutes === 0) throw new CliError("usage", "--minutes must be a number above 0, such as 5 or 0.5");
+  return minutes;
 }
 
 function figuresText(figures: TortureFigures, elapsedMs: number): string {

@@ -3,7 +3,7 @@ import type { FileSystem } from "../../src/core/ports/platform.ts";
 import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { exploreWorkload, type Failure } from "../../src/store/explore/explore.ts";
 import { shrink } from "../../src/store/explore/shrink.ts";
-import { failureText } from "../../src/store/explore/torture.ts";
+import { failureText, torture } from "../../src/store/explore/torture.ts";
 import { generateWorkload, type Workload } from "../../src/store/explore/workload.ts";
 import { tooEarly, unsyncedData, without } from "../support/crash-planted-bugs.ts";
 import { readAsOlderRuntime } from "../support/older-runtime-reader.ts";
@@ -31,10 +31,11 @@ async function hunt(wrap: (fs: FileSystem) => FileSystem, expected: RegExp): Pro
 }
 
 describe("the explorer finds, and tells with a seed and a minimal history,", () => {
+  const GONE = /^I1 acknowledged: what was acknowledged did not come back: c-\d+ was claimed and is absent\n/;
   const NAMED: readonly [string, (fs: FileSystem) => FileSystem, RegExp, number][] = [
-    ["an acknowledgement before the fsync", tooEarly("transaction.write"), /^I1/, 3],
-    ["a missing folder fsync", without("transaction.sync"), /^I[12]/, 3],
-    ["a record that leaves the transaction too early", tooEarly("record.write", "records.sync"), /^I[12]/, 5],
+    ["an acknowledgement before the fsync", tooEarly("transaction.write"), GONE, 3],
+    ["a missing folder fsync", without("transaction.sync"), GONE, 3],
+    ["a record that leaves the transaction too early", tooEarly("record.write", "records.sync"), GONE, 5],
     [
       "a member that turns terminal before the unlink of its marker is durable",
       without("marker.unlink.sync"),
@@ -49,6 +50,19 @@ describe("the explorer finds, and tells with a seed and a minimal history,", () 
       console.log(`planted: ${what}\n${text}`);
       expect(text).toContain(`seed ${failure.workload.seed};`);
       expect(failure.workload.steps.length).toBeLessThanOrEqual(steps);
+      // Each unsynced change is told by its file, with what became of it.
+      for (const { path, label, end } of failure.at?.unsynced ?? []) {
+        expect(text).toMatch(new RegExp(`\\n +\\d+\\. ${end}: the (name|data) of ${path} \\(${label}\\)\\n`));
+      }
+      // Told to a stranger, it can be repeated.
+      const { failure: again } = await torture({
+        createDisk: () => createMemoryFileSystem(),
+        olderReader: readAsOlderRuntime,
+        wrap,
+        seed: failure.workload.seed,
+        enough: () => true,
+      });
+      expect(again?.workload.seed).toBe(failure.workload.seed);
     }, 60_000);
   }
 });

@@ -45,17 +45,29 @@ describe("mono-agent torture", () => {
     const root = branch("mono-agent", "", { torture: async () => tortureCommand(io, refusing) });
     expect(await runCli(root, ["torture", "--states", "1", "--seed", "5"], io)).toBe(1);
     expect(out).toContain("older runtime: it refuses to open: planted refusal\nseed 5;");
+    expect(out).toContain("to see it again: torture --seed 5 --states 1;");
     expect(out).toContain("  1. open\n  → power cut before operation 1 (");
   });
 
   test.each([
     ["--states", "0"],
     ["--states", "many"],
-    ["--minutes", "1.5"],
     ["--seed", "-1"],
   ])("refuses %s %s", async (flag, value) => {
     const { code, err } = await torture(flag, value);
     expect(code).toBe(2);
     expect(err).toContain(`${flag} must be a whole number from 1`);
+  });
+
+  test("takes a part of a minute, and no other kind of number", async () => {
+    const { code, out } = await torture("--minutes", "0.0001", "--seed", "3");
+    expect([code, out]).toEqual([0, expect.stringContaining("no state breaks a promise")]);
+    for (const minutes of ["0", "0.0", "-1", "1e3", "soon", "Infinity", "1,5"]) {
+      const refused = await torture("--minutes", minutes);
+      expect([refused.code, refused.err]).toEqual([
+        2,
+        expect.stringContaining("--minutes must be a number above 0"),
+      ]);
+    }
   });
 });

@@ -18,7 +18,19 @@ export interface Failure {
   readonly message: string;
   readonly workload: Workload;
   /** The cut that shows it; undefined when the running store failed by itself. */
-  readonly at: Pick<CrashState, "operation" | "label" | "survival"> | undefined;
+  readonly at: Cut | undefined;
+}
+
+export interface Cut extends Pick<CrashState, "operation" | "label" | "survival"> {
+  /** What was not synced when the power went, in order, and what became of it. */
+  readonly unsynced: readonly UnsyncedEnd[];
+}
+
+export interface UnsyncedEnd {
+  readonly label: string;
+  readonly path: string;
+  readonly kind: "data" | "names";
+  readonly end: "kept" | "lost" | "torn" | "zeros";
 }
 
 export interface Explored {
@@ -42,7 +54,7 @@ export async function exploreWorkload(workload: Workload, options: ExploreOption
     states += 1;
     const violation = await check(state);
     if (violation === undefined) continue;
-    failure = { ...violation, workload, at: state };
+    failure = { ...violation, workload, at: cutOf(state) };
     break;
   }
   if (failure === undefined && recording.failure !== undefined) {
@@ -54,6 +66,22 @@ export async function exploreWorkload(workload: Workload, options: ExploreOption
     images: counted.images(),
     openings: counted.openings(),
     failure,
+  };
+}
+
+function cutOf({ operation, label, survival, unsynced, survives }: CrashState): Cut {
+  const end = (outcome: boolean | "torn" | "zeros"): UnsyncedEnd["end"] =>
+    outcome === true ? "kept" : outcome === false ? "lost" : outcome;
+  return {
+    operation,
+    label,
+    survival,
+    unsynced: unsynced.map((change, index) => ({
+      label: change.label,
+      path: change.path,
+      kind: change.kind,
+      end: end(typeof survives === "string" ? survives === "all" : survives(change, index)),
+    })),
   };
 }
 

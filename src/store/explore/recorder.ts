@@ -1,5 +1,5 @@
 import { errorText, StoreError } from "../../core/errors.ts";
-import type { CrashDisk } from "../../core/ports/crash-disk.ts";
+import type { CrashDisk, Survival, UnsyncedChange } from "../../core/ports/crash-disk.ts";
 import type { FileSystem } from "../../core/ports/platform.ts";
 import type { ContinuationStore } from "../../core/ports/store.ts";
 import { openContinuationStore } from "../open.ts";
@@ -37,6 +37,9 @@ export interface CrashState {
   readonly operation: number;
   readonly label: string;
   readonly survival: string;
+  /** What was not synced at the cut, and which of it survives. */
+  readonly unsynced: readonly UnsyncedChange[];
+  readonly survives: "all" | "none" | Survival;
 }
 
 /** A disk as a power cut left it, and the time at which it is opened again. */
@@ -91,7 +94,8 @@ export async function record(workload: Workload, options: RecordOptions): Promis
       recovering,
       secret,
     };
-    for (const { name, survival } of survivals(disk.unsynced(), random)) {
+    const unsynced = [...disk.unsynced()];
+    for (const { name, survival } of survivals(unsynced, random)) {
       const left = disk.afterPowerCut(survival);
       const key = `${left.digest()}@${clock.now()}`;
       let image = known.get(key);
@@ -99,7 +103,15 @@ export async function record(workload: Workload, options: RecordOptions): Promis
         image = images.push({ disk: left, nowMs: clock.now() }) - 1;
         known.set(key, image);
       }
-      states.push({ image, promised, operation: operations, label, survival: name });
+      states.push({
+        image,
+        promised,
+        operation: operations,
+        label,
+        survival: name,
+        unsynced,
+        survives: survival,
+      });
     }
   }
 

@@ -1,4 +1,4 @@
-import { type Explored, type ExploreOptions, exploreWorkload, type Failure } from "./explore.ts";
+import { type Cut, type Explored, type ExploreOptions, exploreWorkload, type Failure } from "./explore.ts";
 import { shrink } from "./shrink.ts";
 import { generateWorkload, type Step } from "./workload.ts";
 
@@ -57,18 +57,26 @@ export function failureText({ invariant, message, workload, at }: Failure): stri
     workload.interrupt === undefined
       ? "open"
       : `open, killed after ${workload.interrupt} operations, and open again`;
-  const cut =
-    at === undefined
-      ? "no power cut is needed"
-      : `power cut before operation ${at.operation} (${at.label}); what survives of the unsynced changes: ${at.survival}`;
   return [
     `${invariant}: ${message}`,
-    `seed ${workload.seed}; a checkpoint starts at ${workload.carryLimits.startBytes} carried bytes; at most ${workload.retention.terminalMaxRecords} settled records are kept`,
+    `seed ${workload.seed}; to see it again: torture --seed ${workload.seed} --states 1; a checkpoint starts at ${workload.carryLimits.startBytes} carried bytes; at most ${workload.retention.terminalMaxRecords} settled records are kept`,
     `  1. ${opening}`,
     ...workload.steps.map((step, index) => `  ${index + 2}. ${stepText(step)}`),
-    `  → ${cut}`,
+    ...(at === undefined ? ["  → no power cut is needed"] : cutLines(at)),
     "",
   ].join("\n");
+}
+
+function cutLines({ operation, label, survival, unsynced }: Cut): string[] {
+  const changes =
+    unsynced.length === 0 ? "all was synced" : `of what was not synced, this survives: ${survival}`;
+  return [
+    `  → power cut before operation ${operation} (${label}); ${changes}`,
+    ...unsynced.map(
+      ({ kind, path, label, end }, index) =>
+        `      ${index + 1}. ${end}: ${kind === "data" ? "the data of" : "the name of"} ${path} (${label})`,
+    ),
+  ];
 }
 
 function stepText(step: Step): string {

@@ -49,13 +49,13 @@ export function createJudge(limits: RetentionLimits): Judge {
         const state = ledger.states[floor];
         return {
           invariant: "I2 prefix",
-          message: `no order of the changes explains the records${state === undefined ? "" : difference(state, opened.older ?? opened.own)}`,
+          message: `no order of the changes explains the records (since the last acknowledgement${lost(state, opened.older ?? opened.own)})`,
         };
       }
       if (number < floor) {
         return {
           invariant: "I1 acknowledged",
-          message: `state ${floor} was acknowledged, but state ${number} came back`,
+          message: `what was acknowledged did not come back${lost(ledger.states[floor], opened.older ?? opened.own)}`,
         };
       }
       return onceViolation(ledger.states[floor], opened.own, nowMs);
@@ -63,15 +63,18 @@ export function createJudge(limits: RetentionLimits): Judge {
   };
 }
 
-function difference(promised: Records, found: Records): string {
+/** What a person has to look at: which continuations are not as they were acknowledged. */
+function lost(promised: Records | undefined, found: Records): string {
+  if (promised === undefined) return "";
   const parts: string[] = [];
   for (const id of new Set([...promised.keys(), ...found.keys()])) {
     const before = promised.get(id);
     const after = found.get(id);
     if (JSON.stringify(before) === JSON.stringify(after)) continue;
-    parts.push(`${id} was ${before?.state ?? "absent"} and is ${after?.state ?? "absent"}`);
+    const [was, is] = [before?.state ?? "absent", after?.state ?? "absent"];
+    parts.push(was === is ? `${id} is another version of ${was}` : `${id} was ${was} and is ${is}`);
   }
-  return parts.length === 0 ? "" : ` (since the last acknowledgement: ${parts.join(", ")})`;
+  return parts.length === 0 ? "" : `: ${parts.join(", ")}`;
 }
 
 /** I3: what durably began before the cut is seen to have begun, and the recovery of a restart does not begin it again. */
