@@ -1,5 +1,5 @@
 import { BugError, type ErrorCode, ModelError } from "../core/errors.ts";
-import { isJsonObject } from "../core/json.ts";
+import { isMistake, nameOf, ownError, parseJson, readFailure, systemCode } from "./failure-reading.ts";
 
 /**
  * Owns: which failure of a provider call is which error of ours. Messages carry the model's name, an HTTP status
@@ -20,7 +20,7 @@ interface FailureRow {
 }
 
 const later = (words: string, notRun = false): FailureRow => ({ code: "model_unavailable", notRun, words });
-const never = (words: string): FailureRow => ({ code: "model_rejected", notRun: true, words });
+const never = (words: string, notRun = true): FailureRow => ({ code: "model_rejected", notRun, words });
 const unknown = (words: string): FailureRow => ({ code: "model_failed", notRun: false, words });
 
 /** The one table of failures of a model call. */
@@ -31,15 +31,24 @@ export const FAILURES = {
   provider_timeout: later("the provider timed out"),
   unreachable: later("the provider can't be reached", true),
   network: later("the connection to the provider broke"),
+  not_http: later("what answers at its address does not speak HTTP"),
+  proxy: later("the proxy did not let the call through", true),
   broken_off: later("the answer broke off before the model finished"),
   silent: later("the provider sent nothing for too long"),
   too_slow: later("the answer took too long"),
   bad_key: never("the provider refused the API key"),
+  forbidden: never("the provider does not allow this with the API key, or from this address"),
+  untrusted: never("its certificate is not trusted"),
   unknown_model: never("the provider knows no such model or address"),
   no_credit: never("the account at the provider has no credit left"),
   context_full: never("the request is longer than the model's context window"),
   refused: never("the provider refused the request"),
   redirected: never("the address redirects elsewhere, where no key is sent; correct its baseUrl"),
+  web_page: never(
+    "a web page came instead of an answer; something else is at its baseUrl, or stands before it",
+    false,
+  ),
+  not_streamed: never("the answer came in one piece, but only answers that are streamed can be read", false),
   not_accepted: never("this model does not take such input"),
   unreadable: unknown("the answer could not be read"),
   too_long: unknown("the answer is longer than any answer may be and was stopped"),
@@ -78,7 +87,8 @@ export interface ExchangeState {
  * was thrown, because the words of a `TypeError` quote the value that was wrong, which may be the key.
  */
 export function toModelError(error: unknown, model: string, exchange: ExchangeState): Error {
-  if (error instanceof ModelError || error instanceof BugError) return error;
+  const ours = ownError(error);
+  if (ours !== undefined) return ours;
   const { status, type, retryAfterMs } = readFailure(error, exchange.nowMs);
   const answered = exchange.status !== undefined;
   if (status !== undefined && status >= 300) {
@@ -93,10 +103,11 @@ export function toModelError(error: unknown, model: string, exchange: ExchangeSt
     return modelFailure(kind, model, detail, { retryAfterMs, notRun });
   }
   if (type !== undefined && answered) return modelFailure("server_fault", model, type);
-  const network = networkCode(error);
-  if (network !== undefined) {
-    const unreachable = !answered && UNREACHABLE_CODES.has(network);
-    return modelFailure(unreachable ? "unreachable" : "network", model, network);
+  const code = systemCode(error);
+  if (code !== undefined) {
+    const kind = kindOfCode(code);
+    // Before the answer began it proves something, after that it was on the way.
+    return modelFailure(answered && FAILURES[kind].notRun ? "network" : kind, model, code);
   }
   if (answered) return modelFailure(ENDED_EARLY.has(nameOf(error)) ? "broken_off" : "unreadable", model);
   return isMistake(error)
@@ -104,14 +115,33 @@ export function toModelError(error: unknown, model: string, exchange: ExchangeSt
     : modelFailure("failed", model, nameOf(error));
 }
 
+/**
+ * The failure behind a document that came where an accepted request asked for a stream of events: a provider's error, or
+ * an answer in one piece.
+ */
+export function documentFailure(text: string, model: string, nowMs: number): ModelError {
+  const parsed = parseJson(text);
+  const body: unknown = Array.isArray(parsed) ? parsed[0] : parsed;
+  if (typeof body !== "object" || body === null || !("error" in body) || body.error === null) {
+    return modelFailure("not_streamed", model);
+  }
+  const { status, type, retryAfterMs } = readFailure({ responseBody: JSON.stringify(body) }, nowMs);
+  const detail = ["HTTP 200", "error", type].filter((each) => each !== undefined).join(", ");
+  const kind = kindOf(Math.max(status ?? 400, 400), type);
+  return modelFailure(kind, model, detail, { retryAfterMs, notRun: false });
+}
+
 function kindOf(status: number, type: string | undefined): FailureKind {
   if (status < 400) return "redirected";
   if (type === "insufficient_quota" || type === "billing_error" || status === 402) return "no_credit";
+  if (type === "api_key_invalid") return "bad_key";
   if (status === 429) return "rate_limited";
   if (status === 529 || type === "overloaded_error") return "overloaded";
   if (status === 408 || status === 504) return "provider_timeout";
   if (status >= 500) return "server_fault";
-  if (status === 401 || status === 403) return "bad_key";
+  if (status === 401) return "bad_key";
+  if (status === 403) return "forbidden";
+  if (status === 407) return "proxy";
   if (status === 404) return "unknown_model";
   if (status === 413 || (type !== undefined && /context_length|request_too_large/.test(type))) {
     return "context_full";
@@ -119,56 +149,18 @@ function kindOf(status: number, type: string | undefined): FailureKind {
   return "refused";
 }
 
-/** Statuses behind the error types that providers send inside a stream that began with 200. */
-const STATUS_OF_TYPE: Readonly<Record<string, number>> = {
-  overloaded_error: 529,
-  api_error: 500,
-  server_error: 500,
-  timeout_error: 504,
-  rate_limit_error: 429,
-  rate_limit_exceeded: 429,
-  insufficient_quota: 429,
-  invalid_request_error: 400,
-  context_length_exceeded: 400,
-  invalid_prompt: 400,
-  authentication_error: 401,
-  permission_error: 403,
-  not_found_error: 404,
-  request_too_large: 413,
-};
-
-function readFailure(error: unknown, nowMs: number) {
-  const source = record(error);
-  const body = record(parse(source.responseBody));
-  const inner = record(body.error ?? record(source.data).error ?? source.data ?? source);
-  // The code says more than the type where a provider sends both.
-  const types = [shortName(inner.code), shortName(inner.type), shortName(source.type)];
-  const named = types.filter((each) => each !== undefined);
-  const type = named.find((each) => each in STATUS_OF_TYPE) ?? named[0];
-  const own = numeric(source.statusCode) ?? numeric(inner.code);
-  // A status below 400 is that of a stream that had begun; its error type says what went wrong in it.
-  const status = own !== undefined && own >= 400 ? own : type === undefined ? own : STATUS_OF_TYPE[type];
-  return { status, type, retryAfterMs: retryAfter(record(source.responseHeaders), nowMs) };
-}
-
-function numeric(value: unknown): number | undefined {
-  return typeof value === "number" && Number.isInteger(value) ? value : undefined;
-}
-
-/** `retry-after` in seconds or as a date, or `retry-after-ms`, in milliseconds from now. */
-function retryAfter(headers: Record<string, unknown>, nowMs: number): number | undefined {
-  const millis = headers["retry-after-ms"];
-  if (typeof millis === "string" && /^\d{1,9}(\.\d+)?$/.test(millis)) return Math.ceil(Number(millis));
-  const value = headers["retry-after"];
-  if (typeof value !== "string") return undefined;
-  if (/^\d{1,6}(\.\d+)?$/.test(value)) return Math.ceil(Number(value) * 1000);
-  const at = /GMT$/.test(value) ? Date.parse(value) : Number.NaN;
-  return Number.isNaN(at) ? undefined : Math.max(0, at - nowMs);
-}
-
-/** An error type or code as providers write them; anything else might be text from the conversation. */
-function shortName(value: unknown): string | undefined {
-  return typeof value === "string" && /^[a-z][a-z0-9_]{0,63}$/.test(value) ? value : undefined;
+/** What a code of the connection means. Bun and OpenSSL have dozens of codes for a certificate. */
+function kindOfCode(code: string): FailureKind {
+  if (UNREACHABLE_CODES.has(code)) return "unreachable";
+  if (
+    /CERT|ISSUER|^ERR_TLS_|^CRL_|^(INVALID_CA|INVALID_PURPOSE|HOSTNAME_MISMATCH|PATH_LENGTH_EXCEEDED)$/.test(
+      code,
+    )
+  ) {
+    return "untrusted";
+  }
+  if (code === "Malformed_HTTP_Response" || code === "InvalidHTTPResponse") return "not_http";
+  return code === "ERR_PROXY_TUNNEL" ? "proxy" : "network";
 }
 
 /** Codes of a connection that never came about. */
@@ -180,50 +172,9 @@ const UNREACHABLE_CODES = new Set([
   "FailedToOpenSocket",
 ]);
 
-const NETWORK_CODES = new Set([
-  ...UNREACHABLE_CODES,
-  "ECONNRESET",
-  "ECONNABORTED",
-  "EHOSTUNREACH",
-  "ENETUNREACH",
-  "ENETDOWN",
-  "EPIPE",
-  "ETIMEDOUT",
-  "ConnectionClosed",
-]);
-
-function networkCode(error: unknown): string | undefined {
-  let current: unknown = error;
-  for (let depth = 0; depth < 5 && current instanceof Error; depth += 1) {
-    const code = record(current).code;
-    if (typeof code === "string" && NETWORK_CODES.has(code)) return code;
-    if (current.name === "TimeoutError") return "time-out";
-    current = current.cause;
-  }
-  return undefined;
-}
-
 /** What the vendor library calls a stream that ended without saying why. */
-const ENDED_EARLY = new Set(["AI_NoOutputGeneratedError", "AI_InvalidResponseDataError"]);
-
-function isMistake(error: unknown): boolean {
-  return error instanceof TypeError || error instanceof ReferenceError || error instanceof RangeError;
-}
-
-function nameOf(error: unknown): string {
-  return error instanceof Error ? error.name : typeof error;
-}
-
-function record(value: unknown): Record<string, unknown> {
-  if (isJsonObject(value)) return value;
-  return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
-}
-
-function parse(text: unknown): unknown {
-  if (typeof text !== "string") return undefined;
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
+const ENDED_EARLY = new Set([
+  "AI_NoOutputGeneratedError",
+  "AI_InvalidResponseDataError",
+  "AI_EmptyResponseBodyError",
+]);

@@ -1,6 +1,7 @@
 import { isLoopbackUrl } from "../core/mcp-servers.ts";
 import type { Model, ModelMessage, ModelRequest, ModelResult } from "../core/ports/model.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
+import { boundedBody, eventStreamOnly } from "./answer-body.ts";
 import { type CallLimits, type CallWatch, watchCall } from "./call-watch.ts";
 import { type FittedInput, fitToWindow } from "./context-window.ts";
 import { modelFailure, toModelError } from "./failures.ts";
@@ -49,9 +50,13 @@ export function createVendorModel(options: VendorModelOptions): Model {
       const watch = watchCall(clock, options.limits, request.signal, name);
       const exchange: { status: number | undefined } = { status: undefined };
       try {
-        const send = observed(options.fetch, watch, (status) => {
-          // A request that was accepted once stays accepted, whatever follows.
-          if ((exchange.status ?? 300) >= 300) exchange.status = status;
+        const send = observed(options.fetch, watch, {
+          model: name,
+          now: () => clock.now(),
+          onStatus(status) {
+            // A request that was accepted once stays accepted, whatever follows.
+            if ((exchange.status ?? 300) >= 300) exchange.status = status;
+          },
         });
         const vendorModel = await loadVendorModel(resolved, send);
         const result = await stream(vendorModel, request, fitted, watch.signal);
@@ -123,7 +128,11 @@ function ownTurn(messages: readonly ModelMessage[], name: string): boolean {
 }
 
 /** The fetch of one call: it says what status came and when bytes come. */
-function observed(send: FetchLike, watch: CallWatch, onStatus: (status: number) => void): FetchLike {
+function observed(
+  send: FetchLike,
+  watch: CallWatch,
+  { model, now, onStatus }: { model: string; now: () => number; onStatus: (status: number) => void },
+): FetchLike {
   return async (input, init) => {
     const url = input instanceof Request ? input.url : String(input);
     // A local server is reached directly: a proxy from the environment would neither find it nor may see it.
@@ -134,16 +143,14 @@ function observed(send: FetchLike, watch: CallWatch, onStatus: (status: number) 
     const response = await send(input, { ...init, ...direct, ...unlimited, redirect: "manual" });
     onStatus(response.status);
     watch.touch();
-    if (response.body === null) return response;
+    if (response.body === null) {
+      if (response.ok) throw modelFailure("broken_off", model);
+      return response;
+    }
     const { status, statusText, headers } = response;
-    const body = response.body.pipeThrough(
-      new TransformStream<Uint8Array, Uint8Array>({
-        transform(chunk, controller) {
-          watch.touch();
-          controller.enqueue(chunk);
-        },
-      }),
-    );
+    const touch = () => watch.touch();
+    const through = response.ok ? eventStreamOnly({ model, now, touch }) : boundedBody({ touch });
+    const body = response.body.pipeThrough(through);
     return new Response(body, { status, statusText, headers });
   };
 }
