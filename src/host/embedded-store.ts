@@ -1,3 +1,4 @@
+import { resolve } from "node:path";
 import { type RetentionLimits, retentionSchema } from "../core/limits.ts";
 import type { Clock, FileSystem, Ids, Logger } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
@@ -18,7 +19,7 @@ export type { Verification } from "../store/verify.ts";
 /** `mono-agent/store`: the per-record store by itself. Importing it starts nothing. */
 
 export interface StoreOptions {
-  /** Absolute path; made owner-only when it is not there. */
+  /** Made owner-only when it is not there. A relative path is resolved once, against the working folder of then. */
   readonly stateDir: string;
   /** Missing limits have the defaults of the configuration. */
   readonly retention?: Partial<RetentionLimits>;
@@ -36,7 +37,7 @@ export function openStore(options: StoreOptions): Promise<ContinuationStore> {
   const fs = options.fs ?? createFileSystem();
   const clock = options.clock ?? createClock();
   return openContinuationStore({
-    stateDir: options.stateDir,
+    stateDir: resolve(options.stateDir),
     fs,
     clock,
     ids: options.ids ?? createIds(),
@@ -55,7 +56,7 @@ export function verifyContinuation(options: {
   readonly continuationId: string;
   readonly fs?: FileSystem;
 }): Verification | undefined {
-  return verify({ fs: createFileSystem(), ...options });
+  return verify({ fs: createFileSystem(), ...options, stateDir: resolve(options.stateDir) });
 }
 
 /** Says nothing: a library speaks when it is given a logger. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
@@ -47,19 +47,39 @@ test("the README shows the sample that is tested here", () => {
   expect(readme).toContain(sample.slice(sample.indexOf("import ")).trim());
 });
 
-test("the README's sample delivers one answer and ends", async () => {
+test("the README's sample delivers one answer and ends, each time that it is run", async () => {
   const path = folder();
   const sample = join(import.meta.dir, "../support/embedded-sample.ts");
-  const child = Bun.spawn([process.execPath, sample, join(path, "state"), String(freePort())], {
-    stdout: "pipe",
-    stderr: "pipe",
-  });
-  const [out, err, code] = await Promise.all([
-    new Response(child.stdout).text(),
-    new Response(child.stderr).text(),
-    child.exited,
-  ]);
-  expect({ out, err, code }).toEqual({ out: 'The worker says: {"done":true}\n', err: "", code: 0 });
+  const port = String(freePort());
+  for (const stateDir of ["state", "state", join(path, "state")]) {
+    const child = Bun.spawn([process.execPath, sample, stateDir, port], {
+      cwd: path,
+      stdout: "pipe",
+      stderr: "pipe",
+    });
+    const [out, err, code] = await Promise.all([
+      new Response(child.stdout).text(),
+      new Response(child.stderr).text(),
+      child.exited,
+    ]);
+    expect({ out, err, code }).toEqual({ out: 'The worker says: {"done":true}\n', err: "", code: 0 });
+  }
+  rmSync(path, { recursive: true });
+});
+
+test("a relative state directory is the one that it named when the store was opened", async () => {
+  const path = folder();
+  const before = process.cwd();
+  process.chdir(path);
+  try {
+    const store = await openStore({ stateDir: "state" });
+    expect(verifyContinuation({ stateDir: "state", continuationId: "nobody" })).toBeUndefined();
+    process.chdir(before);
+    await store.close();
+  } finally {
+    process.chdir(before);
+  }
+  expect(existsSync(join(path, "state/continuation-store-v3.json"))).toBe(true);
   rmSync(path, { recursive: true });
 });
 

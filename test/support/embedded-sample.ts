@@ -17,7 +17,8 @@ const continuations = await createContinuations({
 await continuations.start();
 
 // A run of your agent: the tool claims with the capability that you hand to its server …
-const run = continuations.issue({ originRunId: "run-1", conversationId: "room:7", replyTo: "room:7" });
+const originRunId = crypto.randomUUID();
+const run = continuations.issue({ originRunId, conversationId: "room:7", replyTo: "room:7" });
 const { url, token } = run.capabilities.get("worker") ?? { url: "", token: "" };
 const post = (target: string, bearer: string, method: string, body: unknown) =>
   fetch(target, { method, headers: { authorization: `Bearer ${bearer}` }, body: JSON.stringify(body) });
@@ -30,7 +31,7 @@ await run.release();
 const capturedAt = new Date().toISOString();
 const turn = {
   conversationId: "room:7",
-  originRunId: "run-1",
+  originRunId,
   capturedAt,
   history: [],
   userText: "do it",
