@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, setDefaultTimeout, test } from "bun:test";
 import type { ClaimAnswer, ErrorBody } from "../../src/core/wire.ts";
+import { until } from "../support/binary.ts";
 import { head, type RawAnswer, rawConnection, rawExchange } from "../support/raw-http.ts";
 import { SERVICE_TOKEN, type SecurityWorld, securityWorld } from "../support/security-world.ts";
 
@@ -122,8 +123,11 @@ test("methods and versions that HTTP/1.1 does not know are refused", async () =>
     check(version, await get(HEALTH, [], version), { bun: 505 });
   }
   check("0.9", await bare(`GET ${HEALTH}\r\n\r\n`), { bun: 505 });
-  check("TRACE", await get(HEALTH, [], undefined, "TRACE"), 405);
-  check("CONNECT", await get(`127.0.0.1:${port}`, [], undefined, "CONNECT"), 404);
+  for (const method of ["TRACE", "OPTIONS", "DELETE", "PROPFIND", "CONNECT"]) {
+    check(method, await get(HEALTH, [], undefined, method), 405);
+  }
+  check("CONNECT to an authority", await get(`127.0.0.1:${port}`, [], undefined, "CONNECT"), 404);
+  check("OPTIONS *", await get("*", [], undefined, "OPTIONS"), { bun: 400 });
   check("lower case", await get(HEALTH, [], undefined, "get"), "closed");
   check("unknown", await get(HEALTH, [], undefined, "BREW"), "closed");
   check("h2", await bare("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), { bun: 400 });
@@ -176,6 +180,11 @@ test("odd headers are refused, and never hide or forge another", async () => {
     [`Bearer ${token}a`, 401],
     [`Bearer ${token.toLowerCase()}`, 401],
     [`Bearer ${token}\xe9`, 401],
+    // A second header of the name, also one that is right.
+    [`Bearer ${token}\r\nAuthorization: Bearer ${token}`, 401],
+    [`Bearer ${token}\r\nAuthorization: Bearer x`, 401],
+    [`Bearer x\r\nAuthorization: Bearer ${token}`, 401],
+    [`\r\nAuthorization: Bearer ${token}`, 401],
   ];
   for (const [value, expected] of credentials) {
     check(
@@ -301,6 +310,42 @@ test("pipelined requests are answered in order, and the rest of a refused body i
   const answers = await connection.answers(4);
   connection.destroy();
   expect(answers.map(({ status }) => status)).toEqual([401, 404, 200, 401]);
+});
+
+test("a request behind one whose answer waits for the disk ends the connection; the first is done, and its repeat answered", async () => {
+  const path = new URL(claimed.resultUrl).pathname;
+  const submit =
+    head("PUT", path, [
+      host(),
+      ["Authorization", `Bearer ${claimed.token}`],
+      ["Content-Length", String(BODY.length)],
+    ]) + BODY;
+  const connection = rawConnection(port);
+  connection.write(submit + head("GET", HEALTH, [host(), operator()]));
+  expect(await connection.answers(2)).toEqual([]);
+  await until("the first to be done", async () => state() !== "claimed");
+  check("its repeat", await rawExchange(port, submit), 202);
+});
+
+test("many pipelined requests for different records are answered in order, none with another's data", async () => {
+  const tokens: ClaimAnswer[] = [claimed];
+  for (const key of ["b", "c", "d"]) {
+    const response = await world.detached(SERVICE_TOKEN, `pipelined ${key}`, "quiet");
+    tokens.push((await response.json()) as ClaimAnswer);
+  }
+  const asked = Array.from({ length: 40 }, (_, index) => tokens[(index * 7) % tokens.length] ?? claimed);
+  const connection = rawConnection(port);
+  connection.write(
+    asked
+      .map(({ statusUrl, token }) =>
+        head("GET", new URL(statusUrl).pathname, [host(), ["Authorization", `Bearer ${token}`]]),
+      )
+      .join(""),
+  );
+  const answers = await connection.answers(asked.length);
+  connection.destroy();
+  const ids = answers.map(({ body }) => (JSON.parse(body) as { continuationId: string }).continuationId);
+  expect(ids).toEqual(asked.map(({ continuationId }) => continuationId));
 });
 
 test("a body that ends early changes nothing", async () => {
