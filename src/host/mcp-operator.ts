@@ -112,7 +112,8 @@ export async function callMcpTool(
   const { server, tool, input, signal } = request;
   return withServer(config, deps, server, signal, async (connection, listing) => {
     if (!listing.tools.some(({ name }) => name === tool)) {
-      const names = listing.tools.map(({ name }) => name).join(", ");
+      // The server's own words, for a terminal.
+      const names = listing.tools.map(({ name }) => name.replace(/\p{Cc}/gu, " ")).join(", ");
       throw new McpError("mcp_failed", `${server} offers no tool "${tool}"; it offers: ${names || "none"}`);
     }
     return connection.call(tool, input, signal);

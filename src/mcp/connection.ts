@@ -6,7 +6,7 @@ import type { Clock } from "../core/ports/platform.ts";
 import type { ToolOutcome } from "../core/ports/tools.ts";
 import { declineQuestions } from "./elicitation.ts";
 import { callFailure, connectFailure, isSessionGone, NOT_IN_TIME } from "./failures.ts";
-import { type Listing, listTools, serverVersion } from "./listing.ts";
+import { LIST_TIMEOUT_MS, type Listing, listTools, serverVersion } from "./listing.ts";
 import { resultImages } from "./result-images.ts";
 import { capText, resultText } from "./result-text.ts";
 import { redactor } from "./stderr-lines.ts";
@@ -109,8 +109,10 @@ export function createConnection(options: ConnectionOptions): Connection {
   };
 
   const freshList = async (open: Client, signal: AbortSignal): Promise<Listing> => {
+    const late = new AbortController();
+    const cancel = clock.timer(LIST_TIMEOUT_MS, () => late.abort());
     try {
-      return await listTools(open, server, spec, signal);
+      return await listTools(open, server, spec, AbortSignal.any([signal, late.signal]));
     } catch (error) {
       listing = undefined;
       noticeSession(error);
@@ -118,6 +120,8 @@ export function createConnection(options: ConnectionOptions): Connection {
         "mcp_list_tools_failed",
         `${server}: ${connectFailure(error, opened?.stdio?.exitText())}`,
       );
+    } finally {
+      cancel();
     }
   };
 
@@ -213,6 +217,7 @@ export function createConnection(options: ConnectionOptions): Connection {
           aborted: signal.aborted,
           timedOut: limit.signal.aborted,
           lost,
+          exit: opened?.stdio?.exitText(),
         });
         const answer = { ...outcome, text: told(opened?.redact(outcome.text) ?? outcome.text) };
         return noticeSession(error) ? { ...answer, sessionGone: true } : answer;

@@ -27,7 +27,7 @@ export function connectFailure(error: unknown, exit: string | undefined): string
   if (code === "ENOENT") return "the command or its working folder was not found";
   if (code === "EACCES") return "the command may not be run";
   if (code === REQUEST_TIMEOUT) return NOT_IN_TIME;
-  if (code === CONNECTION_CLOSED) return "it closed the connection before it answered";
+  if (code === CONNECTION_CLOSED) return "it closed the connection, or answered with protocol error -32000";
   if (isProtocol) return `it answered with protocol error ${code}`;
   if (code === 401) return LOGIN_NEEDED;
   if (isRedirect(code))
@@ -35,6 +35,9 @@ export function connectFailure(error: unknown, exit: string | undefined): string
   if (typeof code === "number" && code >= 100) return `it answered with HTTP ${code}`;
   if (typeof code === "string") return `it can't be reached (${code})`;
   // Below 0: the SDK's word for a body that is neither JSON nor a stream of events.
+  // The SDK has no class for it.
+  if (error instanceof Error && error.message.startsWith("Server's protocol version is not supported"))
+    return "it speaks a version of the protocol that this program does not know";
   if (isUnreadable(error) || typeof code === "number") return `it ${UNREADABLE}`;
   return `it can't be reached (${name})`;
 }
@@ -57,6 +60,8 @@ export interface CallContext {
   readonly timedOut: boolean;
   /** The connection was lost. */
   readonly lost: boolean;
+  /** How the server's process ended, if it did. */
+  readonly exit: string | undefined;
 }
 
 /**
@@ -74,8 +79,12 @@ export async function callFailure(error: unknown, context: CallContext): Promise
   const { McpError: ProtocolError } = await import("@modelcontextprotocol/sdk/types.js");
   if (error instanceof ProtocolError) {
     if (error.code === REQUEST_TIMEOUT) throw unknown("the call timed out");
-    if (error.code === CONNECTION_CLOSED && context.lost)
-      throw unknown("the connection was closed during the call");
+    if (error.code === CONNECTION_CLOSED && context.lost) {
+      const { exit } = context;
+      throw unknown(
+        `${exit === undefined ? "the connection was closed" : `the process ${exit}`} during the call`,
+      );
+    }
     if (error.code === URL_ELICITATION_REQUIRED) {
       const text = `The server ${server} wants a person to open a web page first, which this host can't ask for yet.`;
       return { isError: true, text };

@@ -10,10 +10,11 @@ import type { ListedTool, SessionWarning } from "./catalogue.ts";
  * Owns: what a server offers: every page of its list, less what the configuration keeps away.
  */
 
-const LIST_TIMEOUT_MS = 30 * SECOND_MS;
+/** For a page and, kept by whoever asks, for all of them. */
+export const LIST_TIMEOUT_MS = 30 * SECOND_MS;
 /** A server whose cursor never ends is cut off here. */
 const LIST_MAX_PAGES = 64;
-const LIST_MAX_TOOLS = 1024;
+export const LIST_MAX_TOOLS = 1024;
 
 export interface Listing {
   readonly tools: readonly ListedTool[];
@@ -38,8 +39,11 @@ export async function listTools(
     // The tools are read one by one, so that a bad one takes only itself away.
     const pageSchema = PaginatedResultSchema.extend({ tools: z.array(z.unknown()) });
     const seen = new Set<string>();
+    const names = new Set<string>();
     let unreadable = 0;
+    let twins = 0;
     let cursor: string | undefined;
+    let isCut = false;
     for (let page = 1; ; page += 1) {
       const params = cursor === undefined ? {} : { cursor };
       const answer = await client.request({ method: "tools/list", params }, pageSchema, {
@@ -52,6 +56,15 @@ export async function listTools(
           unreadable += 1;
           continue;
         }
+        if (names.has(tool.name)) {
+          twins += 1;
+          continue;
+        }
+        if (found.length >= LIST_MAX_TOOLS) {
+          isCut = true;
+          break;
+        }
+        names.add(tool.name);
         const inputSchema = tool.inputSchema as JsonObject;
         found.push({
           name: tool.name,
@@ -62,18 +75,18 @@ export async function listTools(
         });
       }
       cursor = answer.nextCursor;
-      if (cursor === undefined || cursor === "") break;
-      if (page >= LIST_MAX_PAGES || found.length >= LIST_MAX_TOOLS || seen.has(cursor)) {
-        const message = `${server}: the list of tools does not end; its first ${found.length} are used`;
-        warnings.push({ server, code: "mcp_list_tools_failed", message });
-        break;
-      }
-      seen.add(cursor);
+      const isLast = cursor === undefined || cursor === "";
+      if (!isLast && (page >= LIST_MAX_PAGES || seen.has(cursor ?? ""))) isCut = true;
+      if (isLast || isCut) break;
+      seen.add(cursor ?? "");
     }
-    if (unreadable > 0) {
-      const message = `${server}: ${unreadable} of its tools can't be read and ${unreadable === 1 ? "is" : "are"} left out`;
-      warnings.push({ server, code: "mcp_list_tools_failed", message });
-    }
+    const warn = (what: string) =>
+      warnings.push({ server, code: "mcp_list_tools_failed", message: `${server}: ${what}` });
+    if (isCut) warn(`the list of tools is too long or does not end; its first ${found.length} are used`);
+    if (unreadable > 0)
+      warn(`${unreadable} of its tools can't be read and ${unreadable === 1 ? "is" : "are"} left out`);
+    if (twins > 0)
+      warn(`it lists ${twins} more under names that it has used already; the first of each counts`);
   }
   const tools = found.filter(({ name }) => isToolAllowed(spec, name));
   return { tools, warnings: [...warnings, ...unmatched(server, spec, found)], failed: false };

@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js";
+import { MIB } from "../core/limits.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import type { ProcessGuard } from "./process-guard.ts";
 import { type Redact, stderrLines } from "./stderr-lines.ts";
@@ -53,6 +54,8 @@ export function createStdioTransport(options: StdioOptions, codec: StdioCodec): 
   let exit: string | undefined;
   let closing: Promise<void> | undefined;
   let finished = false;
+  /** A message went beyond the codec's bound. */
+  let overflowed = false;
   let forget = () => {};
   let protocolVersion: string | undefined;
 
@@ -80,7 +83,8 @@ export function createStdioTransport(options: StdioOptions, codec: StdioCodec): 
     try {
       buffer.append(chunk);
     } catch (error) {
-      // A message beyond the codec's bound: nothing after it can be understood.
+      // Nothing after it can be understood.
+      overflowed = true;
       transport.onerror?.(error as Error);
       void transport.close();
       return;
@@ -121,7 +125,10 @@ export function createStdioTransport(options: StdioOptions, codec: StdioCodec): 
     setProtocolVersion(version) {
       protocolVersion = version;
     },
-    exitText: () => exit,
+    exitText() {
+      if (!overflowed) return exit;
+      return `sent a message of more than ${codec.STDIO_DEFAULT_MAX_BUFFER_SIZE / MIB} MiB`;
+    },
     start() {
       const started = Promise.withResolvers<void>();
       const announced = options.guard?.announce();

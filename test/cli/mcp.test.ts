@@ -8,6 +8,7 @@ import { type ConfigFolder, configFolder, MINIMAL } from "../support/config-fold
 import { children, PROBE } from "../support/mcp-host.ts";
 import { type OAuthServer, startOAuthServer } from "../support/mcp-oauth-server.ts";
 
+const RAW = join(import.meta.dir, "../support/mcp-raw-server.ts");
 const MAIN = join(import.meta.dir, "../../src/main.ts");
 
 let folder: ConfigFolder;
@@ -193,6 +194,28 @@ describe("mcp login", () => {
   test("of a stdio server is refused", async () => {
     expect((await run(["login", "probe"])).err).toContain("only a remote server has a login");
   });
+});
+
+test("what a server says of itself steers no terminal", async () => {
+  const own = configFolder();
+  own.write("mcp.json", { mcpServers: { raw: { command: process.execPath, args: [RAW, "twins"] } } });
+  own.write("mono-agent.config.json", { ...MINIMAL, tools: { mcpConfigPath: "mcp.json" } });
+  try {
+    for (const args of [
+      ["test", "raw"],
+      ["call", "raw", "none"],
+      ["call", "raw", "twin"],
+    ]) {
+      const { out, err } = await cliRun(own.path, ["mcp", ...args], {
+        env: { PATH: process.env.PATH },
+        self: [process.execPath, MAIN],
+      });
+      expect(out + err).toContain("[2J");
+      expect(out + err).not.toContain("\u001b");
+    }
+  } finally {
+    own.remove();
+  }
 });
 
 test("the guard is not among the commands that are shown", async () => {

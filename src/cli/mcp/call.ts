@@ -1,6 +1,7 @@
 import type { CommandDef } from "citty";
 import { CliError } from "../../core/errors.ts";
 import { isJsonObject, type JsonObject } from "../../core/json.ts";
+import { printable } from "../chat/screen.ts";
 import { leaf } from "../command.ts";
 import type { CliIo } from "../io.ts";
 import { MCP_ARGS, mcpSession, NAME_ARG, stoppable } from "./session.ts";
@@ -22,8 +23,8 @@ export function callCommand(io: CliIo): CommandDef {
       callMcpTool(config, deps, { server, tool, input, signal }),
     );
     if (flags.json === true) io.out(`${JSON.stringify(outcome, null, 2)}\n`);
-    else if (outcome.isError) io.err(`error: ${outcome.text}\n`);
-    else io.out(`${outcome.text}\n`);
+    else if (outcome.isError) io.err(`error: ${printable(outcome.text)}\n`);
+    else io.out(`${printable(outcome.text)}\n`);
     return outcome.isError ? 1 : 0;
   });
 }

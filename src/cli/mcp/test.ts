@@ -13,8 +13,10 @@ export function testCommand(io: CliIo): CommandDef {
     if (args.json === true) io.out(`${JSON.stringify(report, null, 2)}\n`);
     else {
       const protocol = report.protocol === undefined ? "" : `, protocol ${report.protocol}`;
-      io.out(`${report.server}: ${report.version}${protocol}, ready after ${report.connectMs} ms\n`);
-      for (const tool of report.tools) io.out(`  ${tool.name}  ${firstLine(tool.description)}\n`);
+      io.out(
+        `${report.server}: ${firstLine(report.version)}${protocol}, ready after ${report.connectMs} ms\n`,
+      );
+      for (const tool of report.tools) io.out(`  ${firstLine(tool.name)}  ${firstLine(tool.description)}\n`);
       if (report.tools.length === 0) io.out("  no tools\n");
       for (const warning of report.warnings) io.err(`warning: ${warning}\n`);
     }
