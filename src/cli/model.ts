@@ -63,9 +63,9 @@ async function checkAll(
 /** The findings say it all. */
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} };
 
-function checkText({ model, text, streaming, tools, images }: ModelCheck): string {
+function checkText({ model, address, text, streaming, tools, images }: ModelCheck): string {
   const lines = Object.entries({ text, streaming, tools, images }).map(
     ([name, { works, detail }]) => `  ${works ? "✓" : "✗"} ${name.padEnd(9)}  ${detail}\n`,
   );
-  return `${model}\n${lines.join("")}`;
+  return `${model}${address === undefined ? "" : ` at ${address}`}\n${lines.join("")}`;
 }

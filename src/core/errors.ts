@@ -209,13 +209,16 @@ export class ModelError extends AppError {
   override readonly name = "ModelError";
   /** The model certainly did not run for this call: no connection came about, or the provider refused the request. */
   readonly notRun: boolean;
+  /** What whoever runs the host can do about it; nothing for the person who asked the model. */
+  readonly remedy: string | undefined;
   constructor(
     code: ErrorCode,
     message: string,
-    options?: { cause?: unknown; retryAfterMs?: number; notRun?: boolean },
+    options?: { cause?: unknown; retryAfterMs?: number; notRun?: boolean; remedy?: string },
   ) {
     super(code, message, options);
     this.notRun = options?.notRun ?? false;
+    this.remedy = options?.remedy;
   }
 }
 export class McpError extends AppError {

@@ -1,9 +1,9 @@
 import type { LoadedConfig } from "../config/load.ts";
-import { AppError } from "../core/errors.ts";
+import { AppError, ModelError } from "../core/errors.ts";
 import { isJsonObject } from "../core/json.ts";
 import type { Model, ModelMessage, ModelRequest, ModelResult, ToolDefinition } from "../core/ports/model.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
-import { singleModel, takesImages } from "./models.ts";
+import { addressOf, singleModel, takesImages } from "./models.ts";
 
 /**
  * Owns: what a model can do, found out by asking it: one call for text and streaming, one for tools, one for images.
@@ -20,6 +20,8 @@ export interface Finding {
 
 export interface ModelCheck {
   readonly model: string;
+  /** Where it was asked, without what may be secret in an address. */
+  readonly address?: string;
   /** The model answers and calls tools; the rest is a matter of taste. */
   readonly usable: boolean;
   readonly text: Finding;
@@ -71,7 +73,9 @@ export async function checkModel(
   deps: ModelCheckDeps,
 ): Promise<ModelCheck> {
   let model: Model;
+  let address: string | undefined;
   try {
+    address = addressOf(config, name);
     model = singleModel(config, name, deps);
   } catch (error) {
     const failed = { works: false, detail: reason(error) };
@@ -84,6 +88,7 @@ export async function checkModel(
   const images = text.finding.works ? await checkImages(model, takesImages(config, name), deps) : skipped;
   return {
     model: name,
+    ...(address === undefined ? {} : { address }),
     usable: text.finding.works && tools.works,
     text: text.finding,
     streaming: text.streaming,
@@ -187,6 +192,7 @@ async function checkImages(model: Model, offered: boolean, deps: ModelCheckDeps)
 }
 
 function reason(error: unknown): string {
+  if (error instanceof ModelError && error.remedy !== undefined) return `${error.message}; ${error.remedy}`;
   if (error instanceof AppError) return error.message;
   throw error;
 }

@@ -1,7 +1,13 @@
 import type { LoadedConfig } from "../config/load.ts";
 import type { Model } from "../core/ports/model.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
-import { createModel, type ModelFacts, type ModelOptions, type ModelProvider } from "../model/create.ts";
+import {
+  createModel,
+  type ModelFacts,
+  type ModelOptions,
+  type ModelProvider,
+  modelAddress,
+} from "../model/create.ts";
 
 /**
  * The configured model with its retries and fallbacks. Throws `ModelError` `model_unconfigured` when a provider or a
@@ -42,6 +48,15 @@ export function singleModel(
     return { ...provider, models: [{ ...facts, id, images: true }] };
   });
   return createModel({ ...basis, ...deps, providers, ...choice(name, own, 1) });
+}
+
+/**
+ * Where the model of this name is asked; undefined for the demo model.
+ *
+ * @throws ModelError `model_unconfigured` when its provider or key is missing.
+ */
+export function addressOf(config: LoadedConfig, name: string): string | undefined {
+  return modelAddress(name, modelBasis(config).providers);
 }
 
 /** Whether a turn may send images to this model, as far as the configuration tells. */

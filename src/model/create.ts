@@ -13,7 +13,7 @@ import { type ModelProvider, resolveModel } from "./resolve.ts";
 import { createVendorModel } from "./vendor.ts";
 import type { Effort, FetchLike } from "./vendor-load.ts";
 
-export type { ModelFacts, ModelProvider } from "./resolve.ts";
+export { type ModelFacts, type ModelProvider, modelAddress } from "./resolve.ts";
 export type { Effort } from "./vendor-load.ts";
 
 export interface ModelChoice {

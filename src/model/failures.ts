@@ -17,40 +17,96 @@ interface FailureRow {
   /** Whether the failure proves that the provider did not run the model. */
   readonly notRun: boolean;
   readonly words: string;
+  /** For whoever runs the host: what can be done about it. */
+  readonly remedy?: string;
 }
 
-const later = (words: string, notRun = false): FailureRow => ({ code: "model_unavailable", notRun, words });
-const never = (words: string, notRun = true): FailureRow => ({ code: "model_rejected", notRun, words });
-const unknown = (words: string): FailureRow => ({ code: "model_failed", notRun: false, words });
+const later = (words: string, remedy: string, notRun = false): FailureRow => ({
+  code: "model_unavailable",
+  notRun,
+  words,
+  remedy,
+});
+const never = (words: string, remedy?: string, notRun = true): FailureRow => ({
+  code: "model_rejected",
+  notRun,
+  words,
+  ...(remedy === undefined ? {} : { remedy }),
+});
+const unknown = (words: string, remedy?: string): FailureRow => ({
+  code: "model_failed",
+  notRun: false,
+  words,
+  ...(remedy === undefined ? {} : { remedy }),
+});
+
+const LATER = "try again later; what a local server has to say is in its own log";
+const BASE_URL = "correct its baseUrl (of most OpenAI-compatible servers it ends in /v1)";
 
 /** The one table of failures of a model call. */
 export const FAILURES = {
-  rate_limited: later("the provider limits requests at present", true),
-  overloaded: later("the provider is overloaded at present"),
-  server_fault: later("the provider has a fault at present"),
-  provider_timeout: later("the provider timed out"),
-  unreachable: later("the provider can't be reached", true),
-  network: later("the connection to the provider broke"),
-  not_http: later("what answers at its address does not speak HTTP"),
-  proxy: later("the proxy did not let the call through", true),
-  broken_off: later("the answer broke off before the model finished"),
-  silent: later("the provider sent nothing for too long"),
-  too_slow: later("the answer took too long"),
-  bad_key: never("the provider refused the API key"),
-  forbidden: never("the provider does not allow this with the API key, or from this address"),
-  untrusted: never("its certificate is not trusted"),
-  unknown_model: never("the provider knows no such model or address"),
-  no_credit: never("the account at the provider has no credit left"),
+  rate_limited: later(
+    "the provider limits requests at present",
+    "wait, or raise the limit of the account",
+    true,
+  ),
+  overloaded: later("the provider is overloaded at present", LATER),
+  server_fault: later("the provider has a fault at present", LATER),
+  provider_timeout: later("the provider timed out", LATER),
+  unreachable: later("the provider can't be reached", "start it, or correct its baseUrl", true),
+  network: later(
+    "the connection to the provider broke",
+    "try again; check the network and http or https in its baseUrl",
+  ),
+  not_http: later(
+    "what answers at its address does not speak HTTP",
+    "correct scheme, host and port of its baseUrl",
+  ),
+  proxy: later(
+    "the proxy did not let the call through",
+    "check the proxy that HTTPS_PROXY or HTTP_PROXY names",
+    true,
+  ),
+  broken_off: later("the answer broke off before the model finished", LATER),
+  silent: later(
+    "the provider sent nothing for too long",
+    "give a slow model a larger runtime.modelCallTimeoutMs",
+  ),
+  too_slow: later(
+    "the answer took too long",
+    "give a slow model a larger runtime.modelCallMaxTotalTimeoutMs",
+  ),
+  bad_key: never(
+    "the provider refused the API key",
+    "put a valid key into the variable that its apiKeyEnv names",
+  ),
+  forbidden: never(
+    "the provider does not allow this with the API key, or from this address",
+    "look up what the key may do",
+  ),
+  untrusted: never(
+    "its certificate is not trusted",
+    "name a file with the certificate of its authority in NODE_EXTRA_CA_CERTS, or correct its baseUrl",
+  ),
+  unknown_model: never(
+    "the provider knows no such model or address",
+    `correct the model's name, or ${BASE_URL}`,
+  ),
+  no_credit: never("the account at the provider has no credit left", "add credit there"),
   context_full: never("the request is longer than the model's context window"),
-  refused: never("the provider refused the request"),
+  refused: never(
+    "the provider refused the request",
+    "the model may not take tools, images or the effort; what a local server has to say is in its own log",
+  ),
   redirected: never("the address redirects elsewhere, where no key is sent; correct its baseUrl"),
   web_page: never(
-    "a web page came instead of an answer; something else is at its baseUrl, or stands before it",
+    "a web page came instead of an answer",
+    `${BASE_URL}, or look what stands before it`,
     false,
   ),
-  not_streamed: never("the answer came in one piece, but only answers that are streamed can be read", false),
+  not_streamed: never("the answer came in one piece", "use a server that streams its answers", false),
   not_accepted: never("this model does not take such input"),
-  unreadable: unknown("the answer could not be read"),
+  unreadable: unknown("the answer could not be read", "check that the type of its provider is right"),
   too_long: unknown("the answer is longer than any answer may be and was stopped"),
   aborted: unknown("the call was aborted"),
   failed: unknown("the call failed"),
@@ -65,10 +121,11 @@ export function modelFailure(
   detail?: string,
   options: { retryAfterMs?: number | undefined; notRun?: boolean } = {},
 ): ModelError {
-  const { code, notRun, words } = FAILURES[kind];
+  const { code, notRun, words, remedy }: FailureRow = FAILURES[kind];
   const { retryAfterMs } = options;
   return new ModelError(code, `${model}: ${words}${detail === undefined ? "" : ` (${detail})`}`, {
     notRun: options.notRun ?? notRun,
+    ...(remedy === undefined ? {} : { remedy }),
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
   });
 }

@@ -106,6 +106,18 @@ export function resolveModel(name: string, providers: readonly ModelProvider[]):
   };
 }
 
+/**
+ * Where a model is asked, without what may be secret in an address; undefined for the demo model.
+ *
+ * @throws ModelError `model_unconfigured` as `resolveModel` does.
+ */
+export function modelAddress(name: string, providers: readonly ModelProvider[]): string | undefined {
+  const resolved = resolveModel(name, providers);
+  if (resolved.kind === "demo" || !URL.canParse(resolved.baseUrl)) return undefined;
+  const { origin, pathname } = new URL(resolved.baseUrl);
+  return `${origin}${pathname === "/" ? "" : pathname}`;
+}
+
 /** No key of a hosted provider holds other characters; a space comes from a paste of more than the key. */
 const KEY_TEXT = /^[\x21-\x7e]+$/;
 /** What goes into a header everywhere: a local server may take any words ("not needed") for its key. */

@@ -97,6 +97,46 @@ describe("model check", () => {
     expect(requests).toHaveLength(1);
   });
 
+  const failing: [string, Reply, RegExp][] = [
+    ["a key that is refused", { status: 401, body: "{}" }, /refused the API key \(HTTP 401\).*apiKeyEnv/],
+    ["what a key may not do", { status: 403, body: "{}" }, /does not allow.*HTTP 403.*may do/],
+    ["an unknown model or path", { status: 404, body: "{}" }, /no such model or address.*\/v1/],
+    ["a refused request", { status: 400, body: "{}" }, /refused the request.*tools, images.*log/],
+    ["a limit", { status: 429, body: "{}" }, /limits requests.*wait/],
+    ["a fault", { status: 500, body: "{}" }, /has a fault.*later/],
+    ["an overload", { status: 529, body: "{}" }, /overloaded.*later/],
+    ["a redirect", { status: 302, body: "", headers: { location: "/v2" } }, /redirects.*correct its baseUrl/],
+    ["a web page", { status: 200, body: "<html>" }, /web page.*correct its baseUrl/],
+    ["an answer in one piece", { status: 200, body: "{}" }, /in one piece.*streams/],
+    [
+      "a stream that ends early",
+      { events: WIRE.compatible.unfinished(["x"]), after: "end" },
+      /broke off.*again/,
+    ],
+    ["a stream that is none", { events: ["data: {not json\n\n"], after: "end" }, /not be read.*type/],
+    ["no credit", { status: 402, body: "{}" }, /no credit left.*add credit/],
+    ["a proxy", { status: 407, body: "" }, /the proxy.*HTTPS_PROXY/],
+  ];
+  test.each(failing)("says of %s what it is, at which address, and the way out", async (_, reply, detail) => {
+    const { code, models, requests } = await check([reply]);
+    expect(code).toBe(1);
+    expect(models[0]?.text.detail).toMatch(detail);
+    expect(models[0]?.address).toBe(`${server?.url}/v1`);
+    expect(requests).toHaveLength(1);
+  });
+
+  test("says so of an address where nothing listens, and names the address", async () => {
+    const gone = startWireServer(numbers);
+    await gone.stop();
+    folder.write("mono-agent.config.json", { ...MINIMAL, ...box(gone.url) });
+    const { code, out, err } = await cliRun(folder.path, ["model", "check"], { env: { BOX_KEY: KEY } });
+    expect(code).toBe(1);
+    expect(out).toMatch(
+      new RegExp(`^box:m at ${gone.url}/v1\n {2}✗ text {7}box:m: .*can't be reached.*start it`),
+    );
+    expect(out + err).not.toContain(KEY);
+  });
+
   test("checks the fallbacks too, and a missing key is a finding about its model alone", async () => {
     const blocks = (url: string) => ({
       ...box(url),

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { ModelError } from "../../src/core/errors.ts";
-import { type ModelProvider, resolveModel } from "../../src/model/resolve.ts";
+import { type ModelProvider, modelAddress, resolveModel } from "../../src/model/resolve.ts";
 
 function refusal(name: string, providers: readonly ModelProvider[] = []): ModelError {
   try {
@@ -89,4 +89,14 @@ describe("which model a name means", () => {
       expect(resolveModel("box:m", [local])).toMatchObject({ apiKey });
     }
   });
+});
+
+test("the address of a model is shown without what may be secret in it", () => {
+  const at = (baseUrl: string) =>
+    modelAddress("box:m", [{ id: "box", type: "openai_compat", baseUrl, apiKey: "k" }]);
+  expect(at("https://user:password@box.example:8443/v1/?key=secret#part")).toBe(
+    "https://box.example:8443/v1/",
+  );
+  expect(at("http://127.0.0.1:8000")).toBe("http://127.0.0.1:8000");
+  expect(modelAddress("demo:any", [])).toBeUndefined();
 });
