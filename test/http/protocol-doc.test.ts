@@ -5,6 +5,7 @@ import { z } from "zod";
 import { ERROR_TABLE } from "../../src/core/errors.ts";
 import { MODES, ORIGIN_CONTEXT_STATES, STATES } from "../../src/core/record.ts";
 import {
+  type BackupReport,
   claimAnswerSchema,
   claimBodySchema,
   detachedClaimBodySchema,
@@ -19,6 +20,11 @@ import {
   statusDetailSchema,
   watchEventSchema,
 } from "../../src/core/wire.ts";
+import type { DoctorReport } from "../../src/host/doctor-report.ts";
+import type { McpServerReport, McpServerRow } from "../../src/host/mcp-operator.ts";
+import type { MigrationPlan, PruneReport } from "../../src/host/migrate.ts";
+import type { ModelCheck } from "../../src/host/model-check.ts";
+import type { RestoreReport } from "../../src/host/restore.ts";
 import type { Verification } from "../../src/host/verify.ts";
 
 /** docs/protocol.md names everything that a caller can meet. */
@@ -71,6 +77,84 @@ test("every field of verify, every state, mode and context state is named", () =
   const fields = [...Object.keys(verification), ...Object.keys(verification.checks[0] ?? {})];
   const known = [...fields, ...STATES, ...MODES, ...ORIGIN_CONTEXT_STATES];
   expect(known.filter((word) => !named.has(word))).toEqual([]);
+});
+
+/** One value of each report that is no schema, with every field that it can have. */
+const finding = { works: true, detail: "" };
+const reports: Record<string, object> = {
+  doctor: {
+    ok: true,
+    structurallyValid: true,
+    operationallyReady: true,
+    sections: [{ id: "", label: "", status: "ok", details: [] }],
+  } satisfies Required<DoctorReport>,
+  migrate: {
+    stateDir: "",
+    exists: true,
+    kind: "none",
+    ok: true,
+    refusals: [{ path: "", code: "not_found", message: "" }],
+    sources: { v1: { records: 0, bytes: 0 }, v2: { records: 0, bytes: 0, unfinished: 0 }, compacted: 0 },
+    resumed: false,
+    v3Records: 0,
+    records: 0,
+    states: {},
+    legacyMissing: 0,
+    detachedLatest: 0,
+    writes: { records: 0, bytes: 0 },
+    retention: { records: 0, payloads: 0, texts: 0 },
+  } satisfies Required<MigrationPlan>,
+  prune: { files: 0, bytes: 0, backup: "" } satisfies Required<PruneReport>,
+  backup: { path: "", createdAt: "", records: 0, files: 0, bytes: 0, warnings: [] } satisfies BackupReport,
+  restore: {
+    hostDir: "",
+    stateDir: "",
+    backupCreatedAt: "",
+    files: 0,
+    records: 0,
+    held: 0,
+  } satisfies Required<RestoreReport>,
+  "model check": {
+    model: "",
+    address: "",
+    usable: true,
+    text: finding,
+    streaming: finding,
+    tools: finding,
+    images: finding,
+    firstTextMs: 0,
+    totalMs: 0,
+    tokensPerSecond: 0,
+  } satisfies Required<ModelCheck>,
+  "mcp list": {
+    name: "",
+    transport: "stdio",
+    target: "",
+    enabled: true,
+    trusted: true,
+    continuations: true,
+    requestContext: true,
+    login: true,
+    loginProblem: "",
+  } satisfies Required<McpServerRow>,
+  "mcp test": {
+    server: "",
+    version: "",
+    protocol: "",
+    connectMs: 0,
+    tools: [{ name: "", description: "", digest: "" }],
+    warnings: [],
+  } satisfies Required<McpServerReport>,
+};
+const keysOf = (value: unknown): string[] =>
+  typeof value === "object" && value !== null
+    ? Object.entries(value).flatMap(([key, inner]) => [
+        ...(Array.isArray(value) ? [] : [key]),
+        ...keysOf(inner),
+      ])
+    : [];
+test.each(Object.entries(reports))("every field of the report of %s is named", (_, report) => {
+  expect(keysOf(report).filter((field) => !named.has(field))).toEqual([]);
 });
 
 test("every code that the protocol refuses with stands in the row of its status", async () => {

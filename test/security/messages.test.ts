@@ -152,8 +152,8 @@ test("odd headers are refused, and never hide or forge another", async () => {
     ["control characters", [["X-A", "a\x01\x7fb"]], { bun: 400 }],
     ["an empty name", [["", "x"]], { bun: 400 }],
     ["a long value", [["X-A", "a".repeat(20_000)]], { bun: 431 }],
-    ["many headers", Array.from({ length: 300 }, (_, index) => [`X-${index}`, "a"] as const), { bun: 431 }],
-    ["some headers", Array.from({ length: 100 }, (_, index) => [`X-${index}`, "a"] as const), 200],
+    ["199 headers", Array.from({ length: 197 }, (_, index) => [`X-${index}`, "a"] as const), { bun: 431 }],
+    ["198 headers", Array.from({ length: 196 }, (_, index) => [`X-${index}`, "a"] as const), 200],
     ["__proto__ as a name", [["__proto__", "x"]], 200],
     ["a forwarded host", [["X-Forwarded-Host", "evil.example"]], 200],
   ];
