@@ -156,7 +156,9 @@ export function createProver(
 
   return {
     async proveAll() {
-      for (const record of store.durable.inStates(["delivery_unknown"])) consider(record.continuationId);
+      // The oldest first, as in the worker: a channel that hangs must not keep them waiting behind newer ones.
+      const unknown = store.durable.inStates(["delivery_unknown"]).toReversed();
+      for (const record of unknown) consider(record.continuationId);
       for (const id of hold.ids()) if (isHeld(store.durable.get(id))) consider(id);
       while (running.size > 0) await Promise.all(running);
     },

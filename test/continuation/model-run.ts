@@ -26,13 +26,16 @@ export interface Tally {
   commands: number;
   kills: number;
   cuts: number;
+  /** Commands after which something due waited for a slot, and records that retention dropped. */
+  waits: number;
+  drops: number;
   states: Map<string, number>;
 }
 
 /** Runs a sequence; throws at the first difference, saying after which command. */
-export async function runSequence({ weather: initial, steps }: Sequence, tally: Tally): Promise<void> {
-  const model = createReferenceModel(START_MS, initial, RUNS);
-  const system = createSystem(() => model.weather);
+export async function runSequence({ weather: initial, setup, steps }: Sequence, tally: Tally): Promise<void> {
+  const model = createReferenceModel(START_MS, initial, RUNS, setup);
+  const system = createSystem(() => model.weather, setup);
   const digests = new Map<number, string>();
   let process = await system.boot();
   let at = -1;
@@ -109,6 +112,8 @@ export async function runSequence({ weather: initial, steps }: Sequence, tally: 
             : result.refusal.code;
     }
     expectAnswer(expected, got);
+    const owed = model.owed.get(index);
+    if (owed !== undefined) owed.id = recordOf(index)?.continuationId ?? "";
   }
 
   async function submit(index: number, as: string) {
@@ -198,31 +203,35 @@ export async function runSequence({ weather: initial, steps }: Sequence, tally: 
   }
 
   async function reopen(cutWhileOpening: number | undefined, survives: Survivors) {
+    // What the clock of a cut process did not reach has passed meanwhile.
+    await system.time.advance(model.now);
     if (cutWhileOpening !== undefined) {
       system.disk.cutAt(cutWhileOpening);
       const opened = await outcome(system.boot());
       system.powerCut(typeof opened === "string" ? {} : opened.owner, survives);
     }
     process = await system.boot();
-    // What the clock of a cut process did not reach has passed meanwhile.
-    await system.time.advance(model.now);
   }
 
   /** After a power cut in the middle of a command each record is one of the versions that the command goes through. */
   function adopt() {
-    for (const [index, owed] of model.owed) {
+    for (const [index, owed] of [...model.owed, ...model.gone]) {
       const record = recordOf(index);
       const found = record === undefined ? undefined : viewOfRecord(record);
       const version = owed.trail.findLast((past) =>
         past === undefined ? found === undefined : Bun.deepEquals(viewOfModel(past, digests), found),
       );
-      if (version === undefined && found === undefined && owed.trail.includes(undefined)) {
+      const mayBeGone = owed.trail.some((past) => past === undefined || model.isAged(past));
+      if (version === undefined && found === undefined && mayBeGone) {
         model.owed.delete(index);
       } else if (version === undefined) {
         differ(
           `slot ${index} is in no state of the command: ${JSON.stringify(found)} of ${JSON.stringify(owed.trail.map((past) => past && viewOfModel(past, digests)))}`,
         );
-      } else Object.assign(owed, { ...NOTHING, ...version, trail: [] });
+      } else {
+        Object.assign(owed, { ...NOTHING, ...version, id: record?.continuationId, trail: [] });
+        model.owed.set(index, owed);
+      }
     }
   }
 
@@ -295,6 +304,11 @@ export async function runSequence({ weather: initial, steps }: Sequence, tally: 
       }
       case "start":
         return startWorker();
+      case "announce":
+        process.announce();
+        await quiet();
+        model.announce();
+        return model.workAll();
       case "restart":
         await restart();
         if (step.start && !system.disk.isOff) await startWorker();
@@ -351,6 +365,8 @@ export async function runSequence({ weather: initial, steps }: Sequence, tally: 
     if (counted !== model.owed.size) differ(`${counted} records instead of ${model.owed.size}`);
     if (health.pending !== model.active().length) differ(`pending ${health.pending}`);
     if (health.due !== model.all().filter(model.isDue).length) differ(`due ${health.due}`);
+    if (model.working && health.due > 0) tally.waits += 1;
+    tally.drops += model.gone.size;
     for (const { state } of model.all()) tally.states.set(state, (tally.states.get(state) ?? 0) + 1);
   }
 
@@ -403,6 +419,7 @@ const NOTHING: Partial<Owed> = {
 function viewOfModel(owed: Owed, digests: ReadonlyMap<number, string>): View {
   return {
     state: owed.state,
+    updatedAt: owed.updatedAt,
     context: owed.context,
     digest: owed.bound === undefined ? undefined : digests.get(owed.bound),
     result: owed.result?.key,
@@ -424,6 +441,7 @@ function viewOfRecord(record: ContinuationRecord): View {
   const time = (iso: string | undefined) => (iso === undefined ? undefined : Date.parse(iso));
   return {
     state: record.state,
+    updatedAt: time(record.updatedAt),
     context: record.originContextState,
     digest: record.originContextDigest,
     result: record.resultIdempotencyKey,

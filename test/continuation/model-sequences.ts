@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import type { Weather } from "../support/reference-model.ts";
+import type { Setup, Weather } from "../support/reference-model.ts";
 import type { Survivors } from "./model-system.ts";
 
 /** Command sequences as data, and their generation. */
@@ -27,18 +27,26 @@ export type Step = { cut?: { after: number; survival: Survivors; start: boolean 
   | { do: "retry"; slot: number; allowUnknown: boolean }
   | { do: "resolve"; slot: number; kind: "delivered" | "not_delivered" | "dead_lettered" }
   | { do: "cancel" | "prove"; slot: number }
-  | { do: "work" | "start" }
+  | { do: "work" | "start" | "announce" }
   | { do: "restart"; start: boolean }
   | { do: "kill"; start: boolean; survival: Survivors; cutWhileOpening?: number }
 );
 
 export interface Sequence {
+  readonly setup: Setup;
   readonly weather: Weather;
   readonly steps: readonly Step[];
 }
 
 /** Most commands are about the slot that the sequence began with (`HERE`), so that it gets somewhere. */
 const HERE = -1;
+const YEAR_MS = 365 * 86_400_000;
+const KEEP_ALL: Setup["keep"] = {
+  terminalMaxRecords: 50_000,
+  terminalMaxAgeMs: YEAR_MS,
+  capturedTextMaxRecords: 1_000,
+  deadLetterTextMaxRecords: 1_000,
+};
 const slot = fc.oneof(
   { weight: 3, arbitrary: fc.constant(HERE) },
   { weight: 1, arbitrary: fc.nat(SLOTS.length - 1) },
@@ -63,6 +71,22 @@ const weather: fc.Arbitrary<Weather> = fc.record({
   history: HISTORY,
 });
 const start = from(true, true, true, false);
+const few = fc.nat(2);
+const setup: fc.Arbitrary<Setup> = fc.record({
+  workers: from(16, 16, 1),
+  keep: fc.oneof(
+    { weight: 2, arbitrary: fc.constant(KEEP_ALL) },
+    {
+      weight: 1,
+      arbitrary: fc.record({
+        terminalMaxRecords: few,
+        terminalMaxAgeMs: from(YEAR_MS, YEAR_MS, 600_000),
+        capturedTextMaxRecords: few,
+        deadLetterTextMaxRecords: few,
+      }),
+    },
+  ),
+});
 const step = (weight: number, shape: { [key: string]: fc.Arbitrary<unknown> }) => ({
   weight,
   arbitrary: fc.record(shape) as unknown as fc.Arbitrary<Step>,
@@ -108,6 +132,7 @@ const plain: fc.Arbitrary<Step> = fc.oneof(
   step(3, { do: does("prove"), slot }),
   step(3, { do: does("work") }),
   step(3, { do: does("start") }),
+  step(4, { do: does("announce") }),
   step(4, { do: does("restart"), start }),
   step(4, { do: does("kill"), start, survival }),
   step(1, { do: does("kill"), start, survival, cutWhileOpening: fc.integer({ min: 1, max: 20 }) }),
@@ -145,14 +170,33 @@ const preludes: fc.Arbitrary<readonly Step[]> = from(
   ],
 );
 
+/** Four claims whose results come one after the other, so that they crowd at the slots. */
+const crowd: fc.Arbitrary<readonly Step[]> = fc
+  .tuple(
+    fc.shuffledSubarray([0, 3, 4, 5], { minLength: 3 }),
+    fc.array(from(0, 0, 1, 1000, 61_000), { minLength: 4, maxLength: 4 }),
+    fc.constantFrom<Weather["synthesis"]>("hang", "hang", "ok"),
+  )
+  .map(([slots, waits, synthesis]) => [
+    { do: "weather", change: { synthesis } },
+    ...slots.map((it): Step => ({ do: "claim", slot: it, as: "same" })),
+    { do: "settle", run: 0 },
+    { do: "settle", run: 1 },
+    ...slots.flatMap((it, index): Step[] => [
+      { do: "submit", slot: it, as: "first" },
+      { do: "wait", ms: waits[index] ?? 0 },
+    ]),
+  ]);
+
 export const sequences: fc.Arbitrary<Sequence> = fc
   .record({
     weather,
+    setup,
     first: fc.nat(SLOTS.length - 1),
-    prelude: preludes,
+    prelude: fc.oneof({ weight: 9, arbitrary: preludes }, { weight: 1, arbitrary: crowd }),
     steps: fc.array(anyStep, { minLength: 1, maxLength: 10, size: "max" }),
   })
-  .map(({ weather: initial, first, prelude, steps }) => {
+  .map(({ weather: initial, setup: given, first, prelude, steps }) => {
     const firstRun = SLOTS[first];
     const here = { slot: first, run: firstRun !== undefined && "run" in firstRun ? firstRun.run : 0 };
     const placed = (it: Step): Step => ({
@@ -161,5 +205,5 @@ export const sequences: fc.Arbitrary<Sequence> = fc
       ...("run" in it && it.run === HERE ? { run: here.run } : {}),
     });
     const begin: Step[] = [{ do: "start" }, { do: "claim", slot: first, as: "same" }];
-    return { weather: initial, steps: [...begin, ...prelude, ...steps].map(placed) };
+    return { weather: initial, setup: given, steps: [...begin, ...prelude, ...steps].map(placed) };
   });

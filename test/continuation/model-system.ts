@@ -6,11 +6,11 @@ import type { Clock } from "../../src/core/ports/platform.ts";
 import type { RunClaims } from "../../src/core/ports/run-claims.ts";
 import type { ContinuationStore } from "../../src/core/ports/store.ts";
 import type { SynthesisRequest } from "../../src/core/ports/synthesis.ts";
-import type { ContinuationRecord, ContinuationState } from "../../src/core/record.ts";
+import { type ContinuationRecord, type ContinuationState, STATES } from "../../src/core/record.ts";
 import { createMemoryFileSystem, type MemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { openContinuationStore } from "../../src/store/open.ts";
 import { createFakeIds } from "../support/fake-ids.ts";
-import { LIMITS, type Weather } from "../support/reference-model.ts";
+import { LIMITS, type Setup, type Weather } from "../support/reference-model.ts";
 import { silentLogger } from "../support/silent-logger.ts";
 
 /**
@@ -104,9 +104,11 @@ const MAY_FOLLOW: Partial<Record<ContinuationState, readonly ContinuationState[]
   dead_lettered: ["ready_to_deliver"],
 };
 
+const SETTLED: readonly ContinuationState[] = ["delivered", "expired", "cancelled", "dead_lettered"];
+
 let boots = 0;
 
-export function createSystem(weather: () => Weather) {
+export function createSystem(weather: () => Weather, { workers, keep }: Setup) {
   const time = createTime();
   const outside = new Map<string, Outside>();
   const violations: string[] = [];
@@ -132,9 +134,10 @@ export function createSystem(weather: () => Weather) {
       clock,
       ids,
       logger: silentLogger,
-      retention: retentionSchema.parse({}),
+      retention: retentionSchema.parse(keep),
       acquireLock: () => ({ release: () => {} }),
     });
+    const listeners = new Set<() => void>();
     const hung = new Map<string, (how: string) => void>();
     const hang = <T>(id: string, answer: (how: string) => Promise<T>) =>
       new Promise<T>((resolve, reject) => {
@@ -172,7 +175,7 @@ export function createSystem(weather: () => Weather) {
       clock,
       ids,
       logger: silentLogger,
-      limits: limitsSchema.parse({ ...LIMITS, maxConcurrent: 16, operatorPageSize: 100 }),
+      limits: limitsSchema.parse({ ...LIMITS, maxConcurrent: workers, operatorPageSize: 100 }),
       namedRoutes: new Map(Object.entries(ROUTES)),
       detachedServices: new Map([["svc", "a-token-of-a-service"]]),
       continuationServers: ["work-control"],
@@ -200,6 +203,10 @@ export function createSystem(weather: () => Weather) {
           const how = weather().delivery;
           return how === "hang" ? hang(id, (late) => delivery(id, late)) : delivery(id, how);
         },
+        onReady(listener) {
+          listeners.add(listener);
+          return () => void listeners.delete(listener);
+        },
         async find(_destination, key): Promise<DeliveryProof> {
           const id = key.slice("continuation:".length);
           const known = of(id);
@@ -222,12 +229,13 @@ export function createSystem(weather: () => Weather) {
       },
     });
     // A process may have died between a commit and its news.
-    for (const id of outside.keys()) {
-      const record = store.durable.get(id);
-      if (record !== undefined) observe(id, record);
+    const found = new Set(store.durable.inStates(STATES).map((record) => record.continuationId));
+    for (const [id, { versions }] of outside) {
+      if (!found.has(id) && versions.length > 0) checkDropped(id, store);
     }
+    for (const id of found) look(id, store);
     store.onDurable((changed) => {
-      for (const id of changed) observe(id, store.durable.get(id));
+      for (const id of changed) look(id, store);
     });
     const runs = new Map<number, RunClaims>();
     return {
@@ -236,6 +244,9 @@ export function createSystem(weather: () => Weather) {
       service,
       hung,
       runs,
+      announce() {
+        for (const listener of listeners) listener();
+      },
       issue(run: number) {
         const issued =
           runs.get(run) ??
@@ -252,11 +263,16 @@ export function createSystem(weather: () => Weather) {
     };
   }
 
+  function look(id: string, store: ContinuationStore) {
+    const record = store.durable.get(id);
+    if (record === undefined) checkDropped(id, store);
+    else observe(id, record);
+  }
+
   /** Each version that became durable: what may never change has not changed. */
-  function observe(id: string, next: ContinuationRecord | undefined) {
+  function observe(id: string, next: ContinuationRecord) {
     const { versions } = of(id);
     const last = versions.at(-1);
-    if (next === undefined) return violated(`${id} disappeared`);
     versions.push(next);
     if (last === undefined) return;
     if (last.state !== next.state && MAY_FOLLOW[last.state]?.includes(next.state) === false) {
@@ -273,6 +289,21 @@ export function createSystem(weather: () => Weather) {
     }
     const { versions: _, ...counts } = of(id);
     if (next.synthesisAttempts < counts.calls) violated(`a model call of ${id} is not counted`);
+  }
+
+  /** A record is gone: it was settled, and beyond its age or as many newer ones as are kept. */
+  function checkDropped(id: string, { durable }: ContinuationStore) {
+    const { versions } = of(id);
+    const last = versions.at(-1);
+    if (last === undefined) return violated(`${id} disappeared before it was there`);
+    // It may have ended in the very change that dropped it.
+    const at = last.updatedAt;
+    const newer = durable
+      .inStates(SETTLED)
+      .filter((other) => other.updatedAt > at || (other.updatedAt === at && other.continuationId > id));
+    const aged = time.now() - Date.parse(at) > keep.terminalMaxAgeMs;
+    if (newer.length < keep.terminalMaxRecords && !aged) violated(`${id} disappeared within retention`);
+    of(id).versions = [];
   }
 
   function checkRequest(request: SynthesisRequest, record: ContinuationRecord | undefined) {

@@ -17,7 +17,7 @@ export interface Report extends Tally {
 declare const self: Worker;
 
 self.onmessage = async ({ data: { seed, runs } }: MessageEvent<Share>) => {
-  const tally: Tally = { commands: 0, kills: 0, cuts: 0, states: new Map() };
+  const tally: Tally = { commands: 0, kills: 0, cuts: 0, waits: 0, drops: 0, states: new Map() };
   let done = 0;
   const property = fc.asyncProperty(sequences, async (sequence) => {
     done += 1;

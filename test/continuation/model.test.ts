@@ -30,10 +30,13 @@ test(`the service does what the reference model says, over ${RUNS} command seque
   const seconds = (performance.now() - began) / 1000;
   console.log(
     `model: seed ${SEED}, ${sum((it) => it.sequences)} sequences, ${sum((it) => it.commands)} commands, ` +
-      `${sum((it) => it.kills)} kills and ${sum((it) => it.cuts)} power cuts within a command, ${seconds.toFixed(1)} s`,
+      `${sum((it) => it.kills)} kills and ${sum((it) => it.cuts)} power cuts within a command, ` +
+      `${sum((it) => it.waits)} waits for a slot, ${sum((it) => it.drops)} records dropped by retention, ${seconds.toFixed(1)} s`,
   );
   for (const { failure } of reports) if (failure !== undefined) throw new Error(failure);
   expect(sum((it) => it.sequences)).toBeGreaterThanOrEqual(RUNS);
+  expect(sum((it) => it.waits)).toBeGreaterThan(RUNS / 20);
+  expect(sum((it) => it.drops)).toBeGreaterThan(RUNS / 20);
   // Commands that reach nothing would prove nothing.
   for (const state of ["delivery_unknown", "delivery_retry", "dead_lettered", "synthesizing", "delivered"]) {
     expect(sum((it) => it.states.get(state) ?? 0)).toBeGreaterThan(RUNS / 20);

@@ -169,6 +169,30 @@ test("a channel that fails and proves it each time is asked with back-off, and a
   });
 });
 
+test("the next start asks for the oldest first, one after the other where one worker is allowed", async () => {
+  const world = await createWorld({ limits: { maxConcurrent: 1 } });
+  world.script.deliver = async () => ({ kind: "unknown", code: "socket_closed", reason: "?" });
+  const made: string[] = [];
+  for (const taskKey of ["a", "b", "c", "d"]) {
+    const answer = await world.claimed(taskKey);
+    made.push(`continuation:${answer.continuationId}`);
+    await world.submit(answer);
+    await world.settle();
+    world.clock.advance(1_000);
+  }
+  await world.service.stop();
+  await world.store.close();
+  const after = await world.restart();
+  const asked: string[] = [];
+  after.script.find = async (deliveryKey) => {
+    asked.push(deliveryKey);
+    return { kind: "unknown" };
+  };
+  await after.service.recover();
+  await idle(30);
+  expect(asked).toEqual(made);
+});
+
 test("a look-up that fails, hangs or knows nothing leaves the record unknown and posts nothing", async () => {
   const { world, id } = await unknown();
   world.script.find = () => Promise.reject(new Error("boom"));

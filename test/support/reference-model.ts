@@ -2,9 +2,21 @@ import type { ContinuationMode, ContinuationState } from "../../src/core/record.
 
 /**
  * The continuation protocol said again, small, from reference/protocol.md: what must be true after each command, for
- * a service with one host, enough workers and retention that never bites. No storage, no concurrency: whatever runs at
- * an instant has run when a command returns, and a call that hangs is kept with the time at which it is given up.
+ * a service with one host. No storage, no concurrency: whatever runs at an instant has run when a command returns, and
+ * a call that hangs is kept with the time at which it is given up. Of several that wait for one slot the oldest change
+ * goes first; with 16 slots nothing ever waits.
  */
+
+/** What a host is set up with. */
+export interface Setup {
+  readonly workers: 1 | 16;
+  readonly keep: {
+    readonly terminalMaxRecords: number;
+    readonly terminalMaxAgeMs: number;
+    readonly capturedTextMaxRecords: number;
+    readonly deadLetterTextMaxRecords: number;
+  };
+}
 
 export interface Weather {
   readonly synthesis: "ok" | "empty" | "throw" | "hang";
@@ -32,6 +44,10 @@ export interface Owed {
   readonly origin: string;
   readonly taskHash: string;
   readonly deadline: number;
+  /** Its continuation id, once there is one: it breaks ties. */
+  id: string;
+  readonly createdAt: number;
+  updatedAt: number;
   state: ContinuationState;
   context: "pending" | "pinned" | "abandoned" | "detached_latest" | "scrubbed";
   /** Which finalize of its run it is bound to. */
@@ -47,8 +63,12 @@ export interface Owed {
   due?: number | undefined;
   error?: string | undefined;
   begun?: number | undefined;
+  /** Put off until the channel is ready, and nothing else. */
+  deferred: boolean;
   receipt?: { kind: string; recorded?: boolean; proved?: boolean } | undefined;
   // Only in the memory of a process:
+  /** May go on before it is due: its channel was announced. */
+  early: boolean;
   call?: { kind: "synthesis" | "delivery"; ends: number } | undefined;
   look?: { ends: number; automatic: boolean } | undefined;
   lookAgain?: number | undefined;
@@ -71,6 +91,8 @@ const TERMINAL = new Set<ContinuationState>([
   "dead_lettered",
 ]);
 const isTerminal = (owed: Owed) => TERMINAL.has(owed.state);
+const isSettled = (owed: Owed) => isTerminal(owed) && owed.state !== "delivery_unknown";
+const oldestFirst = (a: Owed, b: Owed) => a.updatedAt - b.updatedAt || (a.id < b.id ? -1 : 1);
 
 export interface ClaimCase {
   readonly mode: ContinuationMode;
@@ -80,12 +102,17 @@ export interface ClaimCase {
   readonly deadline: number;
 }
 
-export function createReferenceModel(startMs: number, weather: Weather, runCount: number) {
+export function createReferenceModel(startMs: number, weather: Weather, runCount: number, setup: Setup) {
+  const { workers, keep } = setup;
   const model = {
     now: startMs,
     weather,
     working: false,
     owed: new Map<number, Owed>(),
+    /** What retention dropped since the command began. */
+    gone: new Map<number, Owed>(),
+    /** Automatic looks that wait for another one to end. */
+    looks: [] as Owed[],
     runs: Array.from(
       { length: runCount },
       (): Run => ({ issued: false, open: false, over: false, finalized: undefined }),
@@ -95,12 +122,38 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
 
   const all = () => [...model.owed.values()];
   const active = () => all().filter((owed) => !isTerminal(owed));
-  const store = (owed: Owed, patch: Partial<Owed>) => {
-    Object.assign(owed, patch);
+  const store = (owed: Owed, patch: Partial<Owed>, drops = true) => {
+    Object.assign(owed, { deferred: false, early: false, updatedAt: model.now }, patch);
     if (isTerminal(owed) && owed.holdsRef) Object.assign(owed, { holdsRef: false, context: "scrubbed" });
     if (isTerminal(owed)) Object.assign(owed, { due: undefined, hasText: keepsText(owed) });
     owed.trail.push({ ...owed, trail: [] });
+    if (drops) retain();
   };
+
+  const isAged = (owed: Owed) => isSettled(owed) && model.now - owed.updatedAt > keep.terminalMaxAgeMs;
+
+  /** What each commit and each opening drops: settled ones and their texts beyond the limits, the oldest first. */
+  function retain() {
+    const settled = [...model.owed].filter(([, owed]) => isSettled(owed));
+    settled.sort(([, a], [, b]) => oldestFirst(b, a));
+    settled.forEach(([slot, owed], index) => {
+      if (index < keep.terminalMaxRecords && !isAged(owed)) return;
+      model.owed.delete(slot);
+      model.gone.set(slot, owed);
+      owed.trail.push(undefined);
+    });
+    const texts = settled.map(([, owed]) => owed).filter((owed) => owed.hasText);
+    dropTexts(texts.filter((owed) => owed.state === "dead_lettered").slice(keep.deadLetterTextMaxRecords));
+    dropTexts(texts.filter((owed) => owed.state !== "dead_lettered").slice(keep.capturedTextMaxRecords));
+  }
+
+  function dropTexts(beyond: readonly Owed[]) {
+    for (const owed of beyond) {
+      owed.hasText = false;
+      owed.trail.push({ ...owed, trail: [] });
+    }
+  }
+
   const keepsText = (owed: Owed) =>
     owed.hasText &&
     (owed.state === "dead_lettered" || owed.state === "delivery_unknown" || owed.mode === "capture");
@@ -113,6 +166,7 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
       deferrals: owed.deferrals + 1,
       due: model.now + backoff(owed.deferrals, 300_000),
       error,
+      deferred: error !== "origin_context_pending",
     });
   const receive = (owed: Owed, receipt: Owed["receipt"]) =>
     store(owed, { state: "delivered", receipt, error: undefined, begun: undefined });
@@ -194,13 +248,27 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
   /** The outcome of a post is unknown: the channel is asked at once. */
   function lose(owed: Owed, error: string) {
     store(owed, { state: "delivery_unknown", error });
-    look(owed, true);
+    consider(owed);
+  }
+
+  /** Asks the channel as soon as fewer than `workers` such looks are under way. */
+  function consider(owed: Owed) {
+    owed.lookAgain = undefined;
+    model.looks.push(owed);
+    lookOn();
+  }
+
+  function lookOn() {
+    while (all().filter((other) => other.look?.automatic).length < workers) {
+      const next = model.looks.shift();
+      if (next === undefined) return;
+      look(next, true);
+    }
   }
 
   const absenceCounts = (owed: Owed) => (owed.begun ?? 0) + LIMITS.deliveryTimeoutMs + GRACE_MS;
 
   function look(owed: Owed, automatic: boolean): string {
-    if (automatic) owed.lookAgain = undefined;
     if (owed.look !== undefined) {
       if (automatic) plan(owed);
       return "resolution_in_progress";
@@ -254,19 +322,33 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     }
   };
 
+  const free = () => workers - all().filter((owed) => owed.call !== undefined).length;
+
   function workOnce(): number {
     expireOverdue();
-    const due = all().filter(isDue);
-    for (const owed of due) {
+    const begun: Owed[] = [];
+    const candidates = all().filter((owed) => isDue(owed) || owed.early);
+    for (const owed of candidates.sort(oldestFirst)) {
+      if (begun.length >= free()) break;
+      // Announced in vain: its back-off stands.
+      if (!isDue(owed) && model.weather.support !== "supported") owed.early = false;
+      else begun.push(owed);
+    }
+    for (const owed of begun) {
       if (owed.state === "result_received") synthesize(owed);
       else deliver(owed);
     }
-    return due.length;
+    return begun.length;
   }
 
   function workAll() {
     if (model.working) while (workOnce() > 0);
     if (model.working) expireOverdue();
+  }
+
+  /** The channel says that it is ready: what was put off for it need not wait any longer. */
+  function announce() {
+    for (const owed of active()) owed.early = owed.deferred && (owed.due ?? 0) > model.now;
   }
 
   /** Calls and looks that are given up now, and looks that were planned for now. */
@@ -285,8 +367,9 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
         const { automatic } = owed.look;
         owed.look = undefined;
         if (automatic) plan(owed);
+        if (!stopping) lookOn();
       }
-      if (!stopping && owed.lookAgain !== undefined && owed.lookAgain <= model.now) look(owed, true);
+      if (!stopping && owed.lookAgain !== undefined && owed.lookAgain <= model.now) consider(owed);
     }
   }
 
@@ -322,6 +405,11 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     if (beside >= LIMITS.maxActivePerOrigin) return "active_origin_limit";
     const owed: Owed = {
       ...wanted,
+      id: "",
+      createdAt: model.now,
+      updatedAt: model.now,
+      deferred: false,
+      early: false,
       state: "claimed",
       context: wanted.run === undefined ? "detached_latest" : "pending",
       holdsRef: false,
@@ -373,7 +461,8 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     for (const owed of pendingOf(index)) {
       if (owed.bound === undefined || owed.bound !== run.finalized) continue;
       const error = owed.error === "origin_context_pending" ? undefined : owed.error;
-      store(owed, { context: "pinned", due: undefined, error });
+      // An activation drops nothing.
+      store(owed, { context: "pinned", due: undefined, error }, false);
     }
     abandonRun(index);
   }
@@ -433,6 +522,8 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     isTerminal,
     workOnce,
     workAll,
+    announce,
+    isAged,
     claim,
     submit,
     finalize,
@@ -444,6 +535,7 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     prove: (owed: Owed) => look(owed, false),
 
     beginCommand() {
+      model.gone.clear();
       for (const owed of all()) owed.trail = [{ ...owed, trail: [] }];
     },
 
@@ -467,24 +559,32 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
 
     /** The start of the worker: what a dead process left half done has an unknown outcome. */
     start() {
-      if (model.working) return;
+      if (model.working) {
+        announce();
+        return workAll();
+      }
       for (const owed of active()) {
         if (owed.call !== undefined) continue;
         if (owed.state === "synthesizing") deadLetter(owed, "synthesis_outcome_unknown");
         else if (owed.begun !== undefined)
           store(owed, { state: "delivery_unknown", error: "delivery_outcome_unknown" });
       }
-      for (const owed of all()) if (owed.state === "delivery_unknown") look(owed, true);
+      const unknown = all().filter((owed) => owed.state === "delivery_unknown");
+      unknown.sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1));
+      for (const owed of unknown) consider(owed);
       model.working = true;
+      announce();
       workAll();
     },
 
-    /** Nothing in memory survives. */
+    /** Nothing in memory survives, and the next process opens the store. */
     die() {
       model.working = false;
+      model.looks = [];
       for (const run of model.runs) Object.assign(run, { issued: false, open: false });
       for (const owed of all())
-        Object.assign(owed, { call: undefined, look: undefined, lookAgain: undefined });
+        Object.assign(owed, { early: false, call: undefined, look: undefined, lookAgain: undefined });
+      retain();
     },
   });
 }
