@@ -1,5 +1,6 @@
 import { McpError } from "../core/errors.ts";
 import type { ToolOutcome } from "../core/ports/tools.ts";
+import { isStreamEnd } from "./answer-stream.ts";
 
 /**
  * Owns: what a failed exchange with a server means. Texts are ours: what a server or an HTTP answer says may hold
@@ -79,7 +80,7 @@ export async function callFailure(error: unknown, context: CallContext): Promise
   const { McpError: ProtocolError } = await import("@modelcontextprotocol/sdk/types.js");
   if (error instanceof ProtocolError) {
     if (error.code === REQUEST_TIMEOUT) throw unknown("the call timed out");
-    if (error.code === CONNECTION_CLOSED && context.lost) {
+    if (error.code === CONNECTION_CLOSED && (context.lost || isStreamEnd(error.data))) {
       const { exit } = context;
       throw unknown(
         `${exit === undefined ? "the connection was closed" : `the process ${exit}`} during the call`,

@@ -4,6 +4,7 @@ import { BugError, McpError } from "../core/errors.ts";
 import { KIB, SECOND_MS } from "../core/limits.ts";
 import { type McpServerSpec, serverTransport } from "../core/mcp-servers.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
+import { answeredStreams } from "./answer-stream.ts";
 import { type ClaimGrant, type ContextGrant, childEnvironment, requestHeaders } from "./claim-injection.ts";
 import { directFetch } from "./direct-fetch.ts";
 import { HttpStatusError, speaksOfSession } from "./failures.ts";
@@ -93,7 +94,9 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
       );
       const transport = new StreamableHTTPClientTransport(new URL(target.url), {
         requestInit: { headers: requestHeaders(target.headers, grant) },
-        fetch: shortRefusals(authorizedFetch(directFetch, target.url, options.oauth, clock), clock),
+        fetch: answeredStreams(
+          shortRefusals(authorizedFetch(directFetch, target.url, options.oauth, clock), clock),
+        ),
       });
       return {
         transport,

@@ -5,7 +5,7 @@ import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 import { SSEServerTransport } from "@modelcontextprotocol/sdk/server/sse.js";
 import { WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js";
 import { McpError } from "../../src/core/errors.ts";
-import { boundedBody } from "../../src/mcp/bounded-body.ts";
+import { boundedBody, HTTP_MESSAGE_MAX_BYTES } from "../../src/mcp/bounded-body.ts";
 import { createConnection } from "../../src/mcp/connection.ts";
 import { directFetch } from "../../src/mcp/direct-fetch.ts";
 import { REFUSAL_WAIT_MS } from "../../src/mcp/transport.ts";
@@ -30,6 +30,7 @@ function mcpServer(): McpServer {
 /** A streamable HTTP server with sessions; `reply` may answer a tools/call in another way. */
 async function streamable(
   reply?: (request: { json(): Promise<unknown> }) => Response | Promise<Response> | undefined,
+  other?: (request: { readonly method: string; readonly headers: Headers }) => Response | undefined,
 ) {
   const requests: { method: string; headers: Record<string, string> }[] = [];
   const transport = new WebStandardStreamableHTTPServerTransport({ sessionIdGenerator: () => "session-1" });
@@ -42,7 +43,7 @@ async function streamable(
     async fetch(request) {
       requests.push({ method: request.method, headers: request.headers.toJSON() });
       const isCall = (await request.clone().text()).includes("tools/call");
-      return (isCall ? await reply?.(request.clone()) : undefined) ?? transport.handleRequest(request);
+      return (isCall ? await reply?.(request.clone()) : other?.(request)) ?? transport.handleRequest(request);
     },
   });
   cleanups.push(
@@ -221,6 +222,66 @@ describe("a refusal whose body does not end", () => {
     let posts = 0;
     const url = await sse([], () => (++posts > 3 ? 400 : undefined), "no ", true);
     expect(await calling(url, "sse")).toEqual(refused);
+  });
+});
+
+describe("a stream of events that ends before the answer", () => {
+  const stream = (start: (body: ReadableStreamDefaultController<Uint8Array>) => void) =>
+    new Response(new ReadableStream({ start }), { headers: { "content-type": "text/event-stream" } });
+  const bytes = (text: string) => new TextEncoder().encode(text);
+  const lost = "McpError: web: the connection was closed during the call; the outcome is unknown";
+
+  test.each([
+    ["closed by the server", ": hi\n\n"],
+    ["in the middle of an event", 'data: {"jsonrpc":"2.0","id":2,"resu'],
+    ["with a message beyond the bound", `data: ${"x".repeat(HTTP_MESSAGE_MAX_BYTES)}`],
+  ])("%s leaves an unknown outcome at once", async (_how, text) => {
+    const { url } = await streamable(() =>
+      stream((body) => {
+        body.enqueue(bytes(text));
+        body.close();
+      }),
+    );
+    const session = await open(url, "http", false);
+    expect(String(await session.call("hello", {}, never).catch((thrown: unknown) => thrown))).toBe(lost);
+  });
+
+  test("by the death of the server leaves an unknown outcome at once", async () => {
+    const arrived = Promise.withResolvers<void>();
+    const { url, stop } = await streamable(() => {
+      arrived.resolve();
+      return stream((body) => body.enqueue(bytes(": hi\n\n")));
+    });
+    const session = await open(url, "http", false);
+    const call = session.call("hello", {}, never).catch((thrown: unknown) => thrown);
+    await arrived.promise;
+    await stop();
+    expect(String(await call)).toMatch(/the outcome is unknown$/);
+  });
+
+  test("with event ids is taken up again where it ended", async () => {
+    let id = 0;
+    let resumed: string | null = null;
+    const { url } = await streamable(
+      async (request) => {
+        ({ id } = (await request.json()) as { id: number });
+        return stream((body) => {
+          for (const part of ["retry: 1\ni", "d: 7\ndata: \n\n"]) body.enqueue(bytes(part));
+          body.close();
+        });
+      },
+      (request) => {
+        if (request.method !== "GET" || !request.headers.has("last-event-id")) return undefined;
+        resumed = request.headers.get("last-event-id");
+        const result = { content: [{ type: "text", text: "late" }] };
+        return stream((body) => {
+          body.enqueue(bytes(`data: ${JSON.stringify({ jsonrpc: "2.0", id, result })}\n\n`));
+          body.close();
+        });
+      },
+    );
+    expect((await (await open(url, "http", false)).call("hello", {}, never)).text).toBe("late");
+    expect(String(resumed)).toBe("7");
   });
 });
 
