@@ -49,7 +49,7 @@ export interface MonoAgentApp {
   releaseContinuation(continuationId: string): Promise<ContinuationStatus>;
   /** The same for all that are held; resolves with how many. */
   releaseContinuations(): Promise<number>;
-  /** Decides a `delivery_unknown` continuation. Never posts. */
+  /** Decides a `delivery_unknown` continuation. After `not_delivered` it is posted again; the others never post. */
   resolveContinuationDelivery(continuationId: string, resolution: Resolution): Promise<ContinuationStatus>;
   /** Recomputes from disk what binds one continuation together; undefined for an unknown id or when the service is off. */
   verifyContinuation(continuationId: string): Verification | undefined;

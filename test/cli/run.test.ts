@@ -27,6 +27,7 @@ describe("the command line", () => {
     ["help config", "mono-agent config show|schema"],
     ["continuations --help", "mono-agent continuations [OPTIONS]"],
     ["continuations resolve -h", "<ID> <OUTCOME> [DELIVERY-ID]"],
+    ["help continuations resolve", "not-delivered has it posted again, the others never post"],
   ])("%p prints the usage of that command, without colours, and exits 0", async (line, usage) => {
     const { code, out, err } = await run(...line.split(" "));
     expect({ code, err }).toEqual({ code: 0, err: "" });
@@ -43,7 +44,10 @@ describe("the command line", () => {
     ["doctor --no-colour", "there is no option --colour"],
     ["serve --log-level loud", "--log-level must be one of debug, info, warn, error"],
     ["continuations resolve id", "Missing required positional argument: OUTCOME"],
-    ["continuations resolve id posted", '"posted" is not delivered, not-delivered, dead-lettered'],
+    [
+      "continuations resolve id posted",
+      'the outcome must be one of delivered, not-delivered, dead-lettered, not "posted"',
+    ],
     ["continuations resolve id dead-lettered proof", "a delivery id belongs to delivered"],
     ["continuations list --limit 0", "--limit must be a whole number from 1 to 500"],
     ["continuations list --limit 501", "--limit must be a whole number from 1 to 500"],

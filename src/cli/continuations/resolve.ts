@@ -26,13 +26,16 @@ const RESOLVE_ARGS = {
 export function resolveCommand(io: CliIo): CommandDef {
   return leaf(
     "resolve",
-    "Decide a delivery whose outcome is unknown; never posts",
+    "Decide a delivery whose outcome is unknown: not-delivered has it posted again, the others never post",
     RESOLVE_ARGS,
     async (args) => {
       const kind = KINDS.get(args.outcome);
       const deliveryId = args["delivery-id"];
       if (kind === undefined)
-        throw new CliError("usage", `"${args.outcome}" is not ${[...KINDS.keys()].join(", ")}`);
+        throw new CliError(
+          "usage",
+          `the outcome must be one of ${[...KINDS.keys()].join(", ")}, not "${args.outcome}"`,
+        );
       if (deliveryId !== undefined && kind !== "delivered") {
         throw new CliError("usage", "a delivery id belongs to delivered");
       }
