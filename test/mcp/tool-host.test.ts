@@ -1,4 +1,7 @@
 import { afterEach, describe, expect, test } from "bun:test";
+import { mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { sha256Hex } from "../../src/core/digest.ts";
 import { McpError } from "../../src/core/errors.ts";
 import type { McpServerSpec } from "../../src/core/mcp-servers.ts";
@@ -47,6 +50,7 @@ interface Seen {
   seen: Record<string, string>;
   own?: string;
   pid: number;
+  cwd: string;
 }
 async function probe(session: ToolSession, name = "env"): Promise<Seen> {
   return JSON.parse((await session.call(name, {}, never)).text) as Seen;
@@ -57,6 +61,30 @@ const reserved = (value: (key: keyof ClaimCapability) => string) => ({
   MONO_AGENT_CONTINUATION_CLAIM_TOKEN: value("token"),
   MONO_AGENT_CONTINUATION_CLAIM_FINGERPRINT: value("fingerprint"),
   MONO_AGENT_CONTINUATION_CLAIM_MODE: value("mode"),
+});
+
+test("a stdio server inherits the host's environment and starts in the host's folder, or as its entry says", async () => {
+  const root = realpathSync(mkdtempSync(join(tmpdir(), "mono-agent-cwd-")));
+  mkdirSync(join(root, "below"));
+  try {
+    const host = start(
+      {
+        a: script(PROBE),
+        b: { ...script(PROBE, [], { OWN: "configured" }), cwd: "below" },
+        c: { ...script(PROBE), cwd: "/" },
+      },
+      { cwd: root, baseEnv: { ...process.env, OWN: "inherited" } },
+    );
+    const session = await host.open(sessionRequest());
+    const seen = await Promise.all(["env", "mcp__b__env", "mcp__c__env"].map((name) => probe(session, name)));
+    expect(seen.map(({ own, cwd }) => [own, cwd])).toEqual([
+      ["inherited", root],
+      ["configured", join(root, "below")],
+      ["inherited", "/"],
+    ]);
+  } finally {
+    rmSync(root, { recursive: true });
+  }
 });
 
 test("the token of a detached service is inherited by selected servers only", async () => {

@@ -86,7 +86,10 @@ server.setRequestHandler(CallToolRequestSchema, async ({ params }, extra) => {
                 .update(value ?? "")
                 .digest("hex"),
         ]);
-      return text(JSON.stringify({ seen: Object.fromEntries(seen), own: process.env.OWN, pid: process.pid }));
+      const { OWN: own } = process.env;
+      return text(
+        JSON.stringify({ seen: Object.fromEntries(seen), own, pid: process.pid, cwd: process.cwd() }),
+      );
     }
     case "slow":
       await new Promise<void>((resolve) => extra.signal.addEventListener("abort", () => resolve()));
