@@ -64,6 +64,7 @@ export function createWorker(deps: WorkerDeps): Worker {
   const parked = new Map<string, Parked>();
   /** What was put off and may go on before its time, oldest first. A version that is no longer the durable one is void. */
   let early: ContinuationRecord[] = [];
+  let announcements = 0;
   let started = false;
   let stopping = false;
   let ticking = false;
@@ -79,6 +80,7 @@ export function createWorker(deps: WorkerDeps): Worker {
 
   const launch = (record: ContinuationRecord): Promise<void> => {
     const id = record.continuationId;
+    const heard = announcements;
     const job = deps
       .process(record)
       .catch((error: unknown) => {
@@ -87,7 +89,10 @@ export function createWorker(deps: WorkerDeps): Worker {
       .finally(() => {
         running.delete(id);
         // Durable is read only now: a commit under way at the start may have changed it.
-        if (store.durable.get(id) === record) park(id);
+        const left = store.durable.get(id);
+        if (left === record) park(id);
+        // Announced between the job's look and what it wrote: nobody else would notice.
+        if (left !== undefined && heard !== announcements) hurry([left]);
         wake();
       });
     running.set(id, job);
@@ -105,6 +110,11 @@ export function createWorker(deps: WorkerDeps): Worker {
     running.has(id) || decider.has(id) || (parked.get(id)?.untilMs ?? 0) > now;
 
   const takenAtMost = () => running.size + decider.size + parked.size;
+
+  const hurry = (records: readonly ContinuationRecord[]) => {
+    const now = clock.now();
+    early = [...early, ...records.filter((record) => isDeferred(record, now))].sort(oldestFirst);
+  };
 
   const mayBegin = ({ continuationId, deadline }: ContinuationRecord, now: number) =>
     !hold.has(continuationId) && !isTaken(continuationId, now) && now < Date.parse(deadline);
@@ -193,11 +203,9 @@ export function createWorker(deps: WorkerDeps): Worker {
   };
 
   const announceReady = () => {
-    const now = clock.now();
-    early = store.durable
-      .inStates(DEFERRED_STATES)
-      .filter((record) => isDeferred(record, now))
-      .sort(oldestFirst);
+    announcements += 1;
+    early = [];
+    hurry(store.durable.inStates(DEFERRED_STATES));
     wake();
   };
 

@@ -221,6 +221,7 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
 /** Commands that begin or finish work: past the deadline they expire the record instead. */
 const STARTS_WORK: ReadonlySet<CommandKind> = new Set<CommandKind>([
   "begin_synthesis",
+  "complete_synthesis",
   "use_fallback",
   "finish_silent",
   "suppress",

@@ -113,6 +113,22 @@ describe("when a channel says that it is ready", () => {
     expect(world.posts.length).toBe(2);
   });
 
+  test("while the deferral of the last look is being written, what waits goes on all the same", async () => {
+    const world = await createWorld();
+    await world.service.startWorker();
+    const answer = await world.claimed();
+    world.script.supports = () => {
+      queueMicrotask(() => {
+        world.script.supports = SUPPORTED;
+        world.announce();
+      });
+      return "not_running";
+    };
+    await world.submit(answer);
+    await idle();
+    expect(world.record(answer.continuationId)).toMatchObject({ state: "delivered", synthesisDeferrals: 1 });
+  });
+
   test("a result whose origin turn has not committed still waits for it", async () => {
     const world = await createWorld();
     await world.service.startWorker();

@@ -58,6 +58,28 @@ describe("after the wall time jumped forward", () => {
   });
 });
 
+for (const mode of ["capture", "notify_if_actionable"] as const) {
+  test(`a text that the model gives after the deadline is too late: ${mode}`, async () => {
+    const { clock, jump } = jumping();
+    const world = await createWorld({
+      clock,
+      routes: { alert: { mode, conversationId: "test:alert" } },
+      services: { svc: "token" },
+    });
+    await world.service.startWorker();
+    const answered = Promise.withResolvers<string>();
+    world.script.synthesize = () => answered.promise;
+    const id = await detached(world, HOUR_MS);
+    await idle();
+    expect(world.record(id).state).toBe("synthesizing");
+    jump(HOUR_MS);
+    answered.resolve("too late");
+    await idle();
+    expect(world.record(id)).toMatchObject({ state: "expired", lastError: { code: "deadline_expired" } });
+    expect([world.record(id).synthesizedText, world.posts.length]).toEqual([undefined, 0]);
+  });
+}
+
 test("after the wall time was set back, what is due by it is worked on when its time comes again", async () => {
   const { clock, jump } = jumping();
   const world = await createWorld({
