@@ -6,8 +6,9 @@ import { CliError } from "../core/errors.ts";
 import { isTerminalName, TERMINAL_TOKEN_FILE, TERMINAL_TOKEN_PATTERN } from "../core/terminal.ts";
 import { createFileSystem } from "../platform/filesystem.ts";
 import { createIds } from "../platform/ids.ts";
+import { readAttachment } from "./chat/attach.ts";
 import { type ChatClient, createChatClient, noHostAt } from "./chat/client.ts";
-import { interactiveChat } from "./chat/interactive.ts";
+import { type InteractiveChat, interactiveChat } from "./chat/interactive.ts";
 import { linesOf } from "./chat/lines.ts";
 import { pipedChat } from "./chat/piped.ts";
 import { createScreen } from "./chat/screen.ts";
@@ -25,6 +26,11 @@ const CHAT_ARGS = {
     valueHint: "name",
     description: "Conversation to talk in",
   },
+  attach: {
+    type: "string",
+    valueHint: "file",
+    description: "An image, a PDF or a text that goes with the first message",
+  },
 } as const;
 
 export function chatCommand(io: CliIo): CommandDef {
@@ -37,10 +43,12 @@ export function chatCommand(io: CliIo): CommandDef {
       );
     }
     const { config } = configOf(args, io, { secretsOptional: true });
+    const attach = (path: string) => readAttachment(createFileSystem(), io.cwd, path);
+    const files = { attach, attached: args.attach === undefined ? [] : [attach(args.attach)] };
     const client = clientOf(config, args.conversation, programOf(io));
     return process.stdin.isTTY === true && process.stdout.isTTY === true
-      ? atTerminal(client)
-      : throughPipe(client, io);
+      ? atTerminal(client, files)
+      : throughPipe(client, files, io);
   });
 }
 
@@ -66,13 +74,16 @@ function clientOf(
   return createChatClient({ address, conversation, token, program });
 }
 
-async function atTerminal(client: ChatClient): Promise<ExitCode> {
+type Files = Pick<InteractiveChat, "attach" | "attached">;
+
+async function atTerminal(client: ChatClient, files: Files): Promise<ExitCode> {
   const line = createInterface({ input: process.stdin, output: process.stdout, prompt: "> " });
   // Taken at once: a line that is entered while the history loads must not be lost.
   const lines = line[Symbol.asyncIterator]();
   try {
     return await interactiveChat({
       client,
+      ...files,
       screen: createScreen(line, process.stdout),
       lines,
       uuid: createIds().uuid,
@@ -83,9 +94,10 @@ async function atTerminal(client: ChatClient): Promise<ExitCode> {
   }
 }
 
-async function throughPipe(client: ChatClient, io: CliIo): Promise<ExitCode> {
+async function throughPipe(client: ChatClient, { attached = [] }: Files, io: CliIo): Promise<ExitCode> {
   return pipedChat({
     client,
+    attached,
     lines: linesOf(Bun.stdin.stream()),
     uuid: createIds().uuid,
     sleep: Bun.sleep,

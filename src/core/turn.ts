@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { utf8Bytes } from "./json.ts";
-import { FIELD_MAX_CHARS, TURN_TEXT_MAX_BYTES } from "./limits.ts";
+import { ATTACHMENTS_MAX, FIELD_MAX_CHARS, TURN_TEXT_MAX_BYTES } from "./limits.ts";
 
 /** Turns, runs, steps and tool calls as `host.sqlite` keeps them, and the wire shapes of a turn request. */
 
@@ -54,6 +54,14 @@ export interface Run {
 const idLength = `must have 1 to ${FIELD_MAX_CHARS} characters`;
 const id = z.string("must be a text").trim().min(1, idLength).max(FIELD_MAX_CHARS, idLength);
 
+/** A file that goes with a turn; `data` is base64. The harness checks its bounds. */
+const turnAttachmentSchema = z.strictObject({
+  mediaType: z.string("must be a text"),
+  name: z.string("must be a text"),
+  data: z.base64("must be base64"),
+});
+export type TurnAttachment = z.infer<typeof turnAttachmentSchema>;
+
 /** `POST …/turns` of the terminal channel. `requestId` makes the turn idempotent. */
 export const turnRequestSchema = z.strictObject({
   requestId: id,
@@ -64,6 +72,10 @@ export const turnRequestSchema = z.strictObject({
       (value) => utf8Bytes(value) <= TURN_TEXT_MAX_BYTES,
       `must be at most ${TURN_TEXT_MAX_BYTES} bytes of UTF-8`,
     ),
+  attachments: z
+    .array(turnAttachmentSchema, "must be a list")
+    .max(ATTACHMENTS_MAX, `must be at most ${ATTACHMENTS_MAX}`)
+    .optional(),
 });
 export type TurnRequest = z.infer<typeof turnRequestSchema>;
 

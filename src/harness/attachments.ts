@@ -8,6 +8,15 @@ import {
 } from "../core/limits.ts";
 import type { Attachment } from "../core/ports/model.ts";
 
+/**
+ * The text of a turn with a line for each file that came with it. This is what is kept, shown and remembered: the bytes
+ * are gone when the turn has ended, and a later answer should still know that something was there (host-facts.md §4).
+ */
+export function notedText(text: string, attachments: readonly Attachment[] = []): string {
+  if (attachments.length === 0) return text;
+  return `${text}\n\n${attachments.map(({ name, mediaType }) => `[attached: ${name}, ${mediaType}]`).join("\n")}`;
+}
+
 const MEDIA_TYPE = /^[a-z]+\/[a-z0-9][a-z0-9.+-]{0,126}$/;
 const NAME = new RegExp(`^\\P{Cc}{1,${ATTACHMENT_NAME_MAX_CHARS}}$`, "u");
 

@@ -9,7 +9,7 @@ import type { RunClaimsIssuer } from "../core/ports/run-claims.ts";
 import type { ToolHost } from "../core/ports/tools.ts";
 import type { TurnStore } from "../core/ports/turns.ts";
 import type { Message, Turn } from "../core/turn.ts";
-import { invalidAttachments } from "./attachments.ts";
+import { invalidAttachments, notedText } from "./attachments.ts";
 import { cancelledTurn, interruptedTurn } from "./failure.ts";
 import { createObservers } from "./observers.ts";
 import { failInterruptedTurns } from "./recovery.ts";
@@ -107,7 +107,7 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
         baseId,
         thread: input.thread ?? "main",
         // A lone surrogate has no UTF-8: the stored text would differ from the one that a retry brings.
-        text: input.text.toWellFormed(),
+        text: notedText(input.text.toWellFormed(), input.attachments),
         ...(input.attachments === undefined ? {} : { attachments: input.attachments }),
         replyTo: input.replyTo,
         now: now(),
@@ -170,7 +170,7 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
 
 /** The bounds that a snapshot of the turn must keep (store-format.md §4), checked before anything is durable. */
 function invalidInput({ text, conversationId, requestId, attachments }: TurnInput) {
-  if (text.trim() === "" || utf8Bytes(text) > TURN_TEXT_MAX_BYTES) {
+  if (text.trim() === "" || utf8Bytes(notedText(text, attachments)) > TURN_TEXT_MAX_BYTES) {
     return refuse("invalid_text", `a turn needs a text of at most ${TURN_TEXT_MAX_BYTES} bytes of UTF-8`);
   }
   if (utf8Bytes(conversationId) > SNAPSHOT_CONVERSATION_ID_MAX_BYTES) {

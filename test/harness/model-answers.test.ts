@@ -165,11 +165,15 @@ describe("attachments of a turn", () => {
     for (const { messages } of model.requests) {
       expect(messages.find((message) => message.role === "user")).toEqual({
         role: "user",
-        content: "what is it?",
+        content: `what is it?\n\n[attached: ${picture.name}, image/png]`,
         attachments: [picture],
       });
     }
-    expect(await rig.store.history(HERE, 64)).toHaveLength(2);
+    const history = await rig.store.history(HERE, 64);
+    expect(history.map(({ content }) => content)).toEqual([
+      `what is it?\n\n[attached: ${picture.name}, image/png]`,
+      "a cat",
+    ]);
   });
 
   test("that no model takes end the turn with the reason", async () => {

@@ -3,12 +3,13 @@ import { currentConversationId, type SessionRollover } from "../../core/buckets.
 import { baseConversationId } from "../../core/derive.ts";
 import { equalTokens } from "../../core/digest.ts";
 import { ok, type Refusal, type Result, refuse } from "../../core/errors.ts";
-import { KIB, TURN_TEXT_MAX_BYTES } from "../../core/limits.ts";
+import { ATTACHMENTS_TOTAL_MAX_BYTES, KIB, TURN_TEXT_MAX_BYTES } from "../../core/limits.ts";
 import type { TurnEngine } from "../../core/ports/channel.ts";
+import type { Attachment } from "../../core/ports/model.ts";
 import type { Clock, Logger } from "../../core/ports/platform.ts";
 import type { TurnStore } from "../../core/ports/turns.ts";
 import { isTerminalName, type MessagesAnswer, terminalRoute } from "../../core/terminal.ts";
-import { turnRequestSchema } from "../../core/turn.ts";
+import { type TurnAttachment, turnRequestSchema } from "../../core/turn.ts";
 import { bearerToken } from "../../http/bearer.ts";
 import { readBody } from "../../http/body.ts";
 import { refusalResponse, resultResponse } from "../../http/errors.ts";
@@ -38,8 +39,9 @@ export interface TerminalAppDeps {
   readonly streams: Set<EventStream>;
 }
 
-/** A turn's text with every byte escaped as `\u00XX`, and the rest of the body. */
-const TURN_BODY_MAX_BYTES = 6 * TURN_TEXT_MAX_BYTES + 4 * KIB;
+/** A turn's text with every byte escaped as `\u00XX`, its attachments in base64, and the rest of the body. */
+const TURN_BODY_MAX_BYTES =
+  6 * TURN_TEXT_MAX_BYTES + Math.ceil(ATTACHMENTS_TOTAL_MAX_BYTES / 3) * 4 + 16 * KIB;
 const MESSAGES_DEFAULT = 50;
 const MESSAGES_MAX = 500;
 const MAX_STREAMS = 64;
@@ -85,8 +87,10 @@ export function createTerminalApp(deps: TerminalAppDeps): Hono {
       if (!body.ok) return refusalResponse(body.refusal);
       if (!deps.running()) return refusalResponse(STOPPING);
       const route = terminalRoute(name);
+      const { attachments = [], ...turn } = body.value;
       const admitted = await engine.submit({
-        ...body.value,
+        ...turn,
+        ...(attachments.length === 0 ? {} : { attachments: attachments.map(attachmentOf) }),
         conversationId: currentConversationId(route, deps.session, clock.now()),
         replyTo: route,
       });
@@ -175,4 +179,9 @@ function integer(text: string, name: string, min: number, max: number): Result<n
   if (value >= min && value <= max) return ok(value);
   const code = name === "limit" ? "invalid_page_limit" : "invalid_page_cursor";
   return refuse(code, `${name} must be an integer from ${min} to ${max}`);
+}
+
+function attachmentOf({ mediaType, name, data }: TurnAttachment): Attachment {
+  const kind = mediaType.startsWith("image/") ? "image" : "document";
+  return { kind, mediaType, name, data: new Uint8Array(Buffer.from(data, "base64")) };
 }

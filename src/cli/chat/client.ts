@@ -7,7 +7,7 @@ import {
   type TurnAccepted,
   turnAcceptedSchema,
 } from "../../core/terminal.ts";
-import { type ConversationEvent, conversationEventSchema } from "../../core/turn.ts";
+import { type ConversationEvent, conversationEventSchema, type TurnAttachment } from "../../core/turn.ts";
 import { errorBodySchema } from "../../core/wire.ts";
 import { serverEvents } from "./sse.ts";
 
@@ -19,7 +19,7 @@ export interface ChatClient {
   /** The newest `limit` messages, ascending. */
   messages(limit: number): Promise<MessagesAnswer>;
   /** Repeating it with the same request id is harmless. */
-  submit(requestId: string, text: string): Promise<TurnAccepted>;
+  submit(requestId: string, text: string, attachments?: readonly TurnAttachment[]): Promise<TurnAccepted>;
   cancel(turnId: string): Promise<void>;
   /**
    * Committed messages after `afterSeq` and live previews, until the connection ends (returns) or breaks (throws).
@@ -66,8 +66,10 @@ export function createChatClient({ address, conversation, token, program }: Chat
 
   return {
     messages: (limit) => call(`/messages?limit=${limit}`, messagesAnswerSchema, { method: "GET" }),
-    submit: (requestId, text) =>
-      call("/turns", turnAcceptedSchema, { method: "POST", body: JSON.stringify({ requestId, text }) }),
+    submit(requestId, text, attachments = []) {
+      const body = { requestId, text, ...(attachments.length === 0 ? {} : { attachments }) };
+      return call("/turns", turnAcceptedSchema, { method: "POST", body: JSON.stringify(body) });
+    },
     cancel: async (turnId) => {
       const path = `/turns/${encodeURIComponent(turnId)}/cancel`;
       await send(path, { method: "POST", signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS) });

@@ -1,5 +1,5 @@
 import { errorText } from "../../core/errors.ts";
-import type { ConversationEvent, Message } from "../../core/turn.ts";
+import type { ConversationEvent, Message, TurnAttachment } from "../../core/turn.ts";
 import type { ExitCode } from "../io.ts";
 import type { ChatClient } from "./client.ts";
 import { follow, patiently } from "./follow.ts";
@@ -15,6 +15,10 @@ export interface InteractiveChat {
   readonly screen: Screen;
   /** Lines as they are typed; ends when the input is closed. */
   readonly lines: AsyncIterable<string>;
+  /** Reads the file that `/attach` names; throws what stands on the screen then. */
+  readonly attach: (path: string) => TurnAttachment;
+  /** Goes with the first message. */
+  readonly attached?: readonly TurnAttachment[];
   readonly uuid: () => string;
   readonly sleep: (ms: number) => Promise<void>;
 }
@@ -28,6 +32,8 @@ export async function interactiveChat(chat: InteractiveChat): Promise<ExitCode> 
   const open = new Set<string>();
   /** Their answers are committed: a preview that comes after that is stale. */
   const answered = new Set<string>();
+  /** Goes with the next message. */
+  let attached = chat.attached ?? [];
   let submitting: Promise<void> = Promise.resolve();
   let streamed: { turnId: string; text: string } | undefined;
 
@@ -71,14 +77,27 @@ export async function interactiveChat(chat: InteractiveChat): Promise<ExitCode> 
   const submit = async (text: string) => {
     const requestId = chat.uuid();
     try {
-      const { turnId } = await patiently(() => client.submit(requestId, text), {
+      const { turnId } = await patiently(() => client.submit(requestId, text, attached), {
         sleep,
         maxTries: SUBMIT_TRIES,
       });
+      attached = [];
       mine.add(turnId);
       open.add(turnId);
     } catch (error) {
-      screen.paragraph(`! not sent: ${errorText(error)}`);
+      const kept =
+        attached.length === 0 ? "" : " (what is attached goes with the next message; /detach drops it)";
+      screen.paragraph(`! not sent: ${errorText(error)}${kept}`);
+    }
+  };
+
+  const attach = (path: string) => {
+    try {
+      const file = chat.attach(path);
+      attached = [...attached, file];
+      screen.paragraph(`  [${file.name}, ${file.mediaType}: goes with the next message]`);
+    } catch (error) {
+      screen.paragraph(`! ${errorText(error)}`);
     }
   };
 
@@ -114,7 +133,9 @@ export async function interactiveChat(chat: InteractiveChat): Promise<ExitCode> 
       const text = line.value.trim();
       if (text === "/quit") return 0;
       if (text === "/cancel") await cancel();
-      else if (text.startsWith("/")) screen.paragraph("commands: /cancel, /quit");
+      else if (text === "/detach") attached = [];
+      else if (/^\/attach\s/.test(text)) attach(text.slice("/attach".length).trim());
+      else if (text.startsWith("/")) screen.paragraph("commands: /attach FILE, /detach, /cancel, /quit");
       else if (text !== "") {
         submitting = submit(line.value);
         await submitting;

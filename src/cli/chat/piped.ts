@@ -1,4 +1,4 @@
-import type { Message } from "../../core/turn.ts";
+import type { Message, TurnAttachment } from "../../core/turn.ts";
 import type { ExitCode } from "../io.ts";
 import type { ChatClient } from "./client.ts";
 import { follow, patiently } from "./follow.ts";
@@ -9,6 +9,8 @@ const MAX_TRIES = 28;
 export interface PipedChat {
   readonly client: ChatClient;
   readonly lines: AsyncIterable<string>;
+  /** Goes with the first line. */
+  readonly attached?: readonly TurnAttachment[];
   readonly uuid: () => string;
   readonly sleep: (ms: number) => Promise<void>;
   out(text: string): void;
@@ -58,15 +60,17 @@ export async function pipedChat(chat: PipedChat): Promise<ExitCode> {
     return message;
   };
 
+  let attached = chat.attached ?? [];
   let code: ExitCode = 0;
   try {
     for await (const line of chat.lines) {
       if (line.trim() === "") continue;
       const requestId = chat.uuid();
-      const { turnId } = await patiently(() => client.submit(requestId, line), {
+      const { turnId } = await patiently(() => client.submit(requestId, line, attached), {
         sleep,
         maxTries: MAX_TRIES,
       });
+      attached = [];
       const answer = await answerOf(turnId);
       if (answer?.role === "assistant") chat.out(`${answer.content}\n`);
       else {

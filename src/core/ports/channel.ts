@@ -39,7 +39,7 @@ export interface TurnInput {
   readonly thread?: string;
   readonly text: string;
   /**
-   * Images and documents for this turn's model calls; the history keeps the text alone. At most `ATTACHMENTS_MAX`, with
+   * Images and documents for this turn's model calls; the history keeps the text, with a line that names each. At most `ATTACHMENTS_MAX`, with
    * the bounds beside it. Whether the model takes them shows when it is called: if not, the turn ends and says so.
    */
   readonly attachments?: readonly Attachment[];

@@ -112,6 +112,38 @@ describe("the terminal token", () => {
 });
 
 describe("turns and messages", () => {
+  test("files come with a turn as base64, and what is no file is refused by name", async () => {
+    const { call, submitted } = await started();
+    const png = { mediaType: "image/png", name: "a.png", data: Buffer.from([137, 80]).toString("base64") };
+    const pdf = { mediaType: "application/pdf", name: "b.pdf", data: Buffer.from("%PDF").toString("base64") };
+    const body = { requestId: "r1", text: "look", attachments: [png, pdf] };
+    expect((await call("POST", "/conversations/main/turns", body)).status).toBe(202);
+    expect(submitted[0]?.attachments).toEqual([
+      { kind: "image", mediaType: "image/png", name: "a.png", data: new Uint8Array([137, 80]) },
+      {
+        kind: "document",
+        mediaType: "application/pdf",
+        name: "b.pdf",
+        data: new TextEncoder().encode("%PDF"),
+      },
+    ]);
+    for (const attachments of [
+      Array(9).fill(png),
+      [{ ...png, data: "not base64!" }],
+      [{ ...png, path: "/etc/passwd" }],
+      "a.png",
+    ]) {
+      const refused = await call("POST", "/conversations/main/turns", {
+        requestId: "r2",
+        text: "x",
+        attachments,
+      });
+      expect([refused.status, refused.code]).toEqual([400, "invalid_body"]);
+      expect(refused.json.error.message).toMatch(/attachments|"path"/);
+    }
+    expect(submitted).toHaveLength(1);
+  });
+
   test("a turn is admitted once per request id, in its conversation", async () => {
     const { call, submitted } = await started();
     const body = { requestId: "r1", text: "hello" };

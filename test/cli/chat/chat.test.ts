@@ -31,7 +31,7 @@ const row = (...args: Parameters<typeof message>): ConversationEvent => ({
 /** A host by hand: tests push events, break connections and let calls fail. */
 function fakeHost() {
   const connections: { after: number; push(event: ConversationEvent | "break" | "end"): void }[] = [];
-  const submitted: [string, string][] = [];
+  const submitted: string[][] = [];
   const cancelled: string[] = [];
   let failures = 0;
   let changed = Promise.withResolvers<void>();
@@ -41,8 +41,8 @@ function fakeHost() {
   };
   const client: ChatClient = {
     messages: async () => ({ messages: [], lastSeq: 3 }),
-    submit: async (requestId, text) => {
-      submitted.push([requestId, text]);
+    submit: async (requestId, text, attachments = []) => {
+      submitted.push([requestId, text, ...attachments.map(({ name }) => name)]);
       if (failures > 0) {
         failures -= 1;
         throw away();
@@ -192,6 +192,7 @@ test("piped lines are turns one after the other; answers go to standard output",
   host.failNext(2);
   const chat = pipedChat({
     client: host.client,
+    attached: [{ name: "a.png", mediaType: "image/png", data: "AA==" }],
     lines: lines("one", " ", "two"),
     uuid: ids(),
     sleep,
@@ -200,9 +201,9 @@ test("piped lines are turns one after the other; answers go to standard output",
   });
   await host.until(() => host.submitted.length === 3);
   expect(host.submitted).toEqual([
-    ["request-1", "one"],
-    ["request-1", "one"],
-    ["request-1", "one"],
+    ["request-1", "one", "a.png"],
+    ["request-1", "one", "a.png"],
+    ["request-1", "one", "a.png"],
   ]);
   host.push(row(4, "user", "one", { turnId: "turn-one" }));
   host.push(row(5, "assistant", "someone else's", { turnId: "turn-x" }));
@@ -212,6 +213,7 @@ test("piped lines are turns one after the other; answers go to standard output",
   await host.until(() => host.submitted.length === 4);
   host.push(row(7, "notice", "it failed", { turnId: "turn-two" }));
   expect(await chat).toBe(1);
+  expect(host.submitted.at(-1)).toEqual(["request-2", "two"]);
   expect(out).toEqual(["first\n"]);
   expect(err).toEqual(["it failed\n"]);
 });
@@ -237,6 +239,10 @@ function talk(host: ReturnType<typeof fakeHost>) {
       endStream: () => shown.push("."),
     },
     lines: input,
+    attach(path) {
+      if (path === "missing") throw new CliError("operation_failed", "there is no such file");
+      return { name: path, mediaType: "image/png", data: "AA==" };
+    },
     uuid: ids(),
     sleep,
   });
@@ -297,4 +303,26 @@ test("control characters never reach the terminal, and lines are cut by their wi
   expect(printable("a\u001b[2Jb\r\nc\td\u009b")).toBe("a\u{fffd}[2Jb\nc    d\u{fffd}");
   expect(wrap("abcdef\ngh", 4)).toEqual({ lines: ["abcd", "ef"], rest: "gh" });
   expect(wrap("日本語", 4)).toEqual({ lines: ["日本"], rest: "語" });
+});
+
+test("files go with the next message that is sent, and with no other", async () => {
+  const host = fakeHost();
+  const { chat, shown, type } = talk(host);
+  await type("/attach a.png");
+  await type("/attach my photo.png");
+  await type("/attach missing");
+  await type("what are they?");
+  await type("and now?");
+  await type("/attach b.png");
+  await type("/detach");
+  await type("nothing with it");
+  await type("/quit");
+  expect(await chat).toBe(0);
+  expect(host.submitted.map(([, ...rest]) => rest)).toEqual([
+    ["what are they?", "a.png", "my photo.png"],
+    ["and now?"],
+    ["nothing with it"],
+  ]);
+  expect(shown).toContain("  [a.png, image/png: goes with the next message]");
+  expect(shown).toContain("! there is no such file");
 });
