@@ -5,7 +5,7 @@ import { createContinuationService } from "../../src/continuation/service.ts";
 import { payloadHash } from "../../src/core/derive.ts";
 import { sha256Hex } from "../../src/core/digest.ts";
 import type { JsonValue } from "../../src/core/json.ts";
-import { limitsSchema, retentionSchema } from "../../src/core/limits.ts";
+import { limitsSchema, type RetentionLimits, retentionSchema } from "../../src/core/limits.ts";
 import type {
   DeliveryOutcome,
   DeliveryProof,
@@ -20,6 +20,7 @@ import type { SynthesisReadiness, SynthesisRequest } from "../../src/core/ports/
 import { buildSnapshot } from "../../src/core/snapshot.ts";
 import type { ClaimAnswer } from "../../src/core/wire.ts";
 import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
+import type { CarryLimits } from "../../src/store/journal.ts";
 import { openContinuationStore } from "../../src/store/open.ts";
 import { createFakeClock, type FakeClock } from "./fake-clock.ts";
 import { createFakeIds } from "./fake-ids.ts";
@@ -72,6 +73,10 @@ export interface WorldOptions {
   seed?: string;
   /** After a restore. */
   hold?: RestoreHold;
+  retention?: RetentionLimits;
+  carryLimits?: CarryLimits;
+  /** Puts something between the service and its store. */
+  wrapStore?: (store: ContinuationStore) => ContinuationStore;
 }
 
 let generation = 0;
@@ -81,15 +86,17 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
   const fs = options.fs ?? createMemoryFileSystem();
   generation += 1;
   const ids = createFakeIds(options.seed ?? `world-${generation}`);
-  const store = await openContinuationStore({
+  const opened = await openContinuationStore({
     stateDir: STATE_DIR,
     fs,
     clock,
     ids,
     logger: silentLogger,
-    retention: retentionSchema.parse({}),
+    retention: options.retention ?? retentionSchema.parse({}),
+    ...(options.carryLimits === undefined ? {} : { carryLimits: options.carryLimits }),
     acquireLock: () => ({ release: () => {} }),
   });
+  const store = options.wrapStore?.(opened) ?? opened;
   const syntheses: SynthesisRequest[] = [];
   const posts: DeliveryRequest[] = [];
   const history: World["history"] = [];
