@@ -162,6 +162,7 @@ export async function createContinuations(options: ContinuationsOptions): Promis
   });
   const watchers = new Set<LiveEvents>();
   let listener: HttpServer | undefined;
+  let stopped = false;
 
   const settleOrigins = async () => {
     for (const group of service.origins.pending()) {
@@ -180,6 +181,7 @@ export async function createContinuations(options: ContinuationsOptions): Promis
     announceReady: () => service.announceReady(),
     status: handle.showContinuation,
     async start({ worker = true } = {}) {
+      if (stopped) throw new ContinuationError("service_stopping", "it has been stopped; create another");
       if (listener !== undefined) throw new ContinuationError("operation_failed", "it is started already");
       await settleOrigins();
       listener = await serveHttp({
@@ -194,6 +196,7 @@ export async function createContinuations(options: ContinuationsOptions): Promis
       return { url };
     },
     async stop() {
+      stopped = true;
       await service.stop();
       // Not before: one that connects meanwhile would hold the listener.
       for (const watcher of [...watchers]) watcher.close();

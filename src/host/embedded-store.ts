@@ -1,5 +1,6 @@
 import { resolve } from "node:path";
-import { type RetentionLimits, retentionSchema } from "../core/limits.ts";
+import { checkedStoreOptions } from "../config/embedded.ts";
+import type { RetentionLimits } from "../core/limits.ts";
 import type { Clock, FileSystem, Ids, Logger } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
 import { createClock } from "../platform/clock.ts";
@@ -9,6 +10,7 @@ import { openContinuationStore } from "../store/open.ts";
 import { ownershipLock } from "../store/ownership.ts";
 import { type Verification, verifyContinuation as verify } from "../store/verify.ts";
 
+export { ConfigError, StoreError } from "../core/errors.ts";
 export type { RetentionLimits } from "../core/limits.ts";
 export type { Clock, FileSystem, Ids, Logger } from "../core/ports/platform.ts";
 export type { ContinuationStore, DurableView, RecordView, StoreChange } from "../core/ports/store.ts";
@@ -30,19 +32,21 @@ export interface StoreOptions {
 }
 
 /**
- * Opens a continuation state directory and owns it until `close`. Rejects with a `StoreError` that names the path:
- * `store_owned` while another process has it; an unsafe or damaged directory is left as it was.
+ * Opens a continuation state directory and owns it until `close`. Rejects with a `ConfigError` that lists every wrong
+ * option, before anything is opened, and with a `StoreError` that names the path: `store_owned` while another process
+ * has it; an unsafe or damaged directory is left as it was.
  */
-export function openStore(options: StoreOptions): Promise<ContinuationStore> {
+export async function openStore(options: StoreOptions): Promise<ContinuationStore> {
+  const { stateDir, retention } = checkedStoreOptions(options);
   const fs = options.fs ?? createFileSystem();
   const clock = options.clock ?? createClock();
   return openContinuationStore({
-    stateDir: resolve(options.stateDir),
+    stateDir: resolve(stateDir),
     fs,
     clock,
     ids: options.ids ?? createIds(),
     logger: options.logger ?? QUIET,
-    retention: retentionSchema.parse(options.retention ?? {}),
+    retention,
     acquireLock: ownershipLock(fs, clock, process.pid),
   });
 }

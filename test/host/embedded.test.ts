@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
@@ -261,6 +261,52 @@ test("a host that drives time itself finds interrupted work settled, and nothing
   clock.advance(10_000);
   await Promise.all([stopped, working]);
   await store.close();
+  rmSync(path, { recursive: true });
+});
+
+test("an embedded service that has stopped starts no more, and says so", async () => {
+  const path = folder();
+  const create = () =>
+    createContinuations({
+      state: { stateDir: join(path, "state") },
+      listen: { port: freePort() },
+      synthesize: async () => "answer",
+      supports: () => "supported",
+      deliver: async () => ({ kind: "delivered", parts: [{ id: "p" }] }),
+      recordHistory: async () => ({ recorded: true }),
+    });
+  const stopped = { code: "service_stopping", message: "it has been stopped; create another" };
+  const unstarted = await create();
+  await unstarted.stop();
+  await expect(unstarted.start()).rejects.toMatchObject(stopped);
+  const started = await create();
+  await started.start();
+  const again = { code: "operation_failed", message: "it is started already" };
+  await expect(started.start()).rejects.toMatchObject(again);
+  await started.stop();
+  await expect(started.start()).rejects.toMatchObject(stopped);
+  await started.stop();
+  rmSync(path, { recursive: true });
+});
+
+test.each([
+  ["retention", { retention: { terminalMaxRecords: -1 } }, "retention.terminalMaxRecords"],
+  ["a misspelled limit", { retention: { terminalMaxRecord: 1 } }, "retention.terminalMaxRecord"],
+  ["an empty name of the folder", { stateDir: "" }, "stateDir"],
+])("openStore with %s: refused by its path, and nothing is made", async (_, options, at) => {
+  const path = folder();
+  const before = process.cwd();
+  process.chdir(path);
+  const refused = await openStore({ stateDir: "state", ...options } as never)
+    .then(
+      () => undefined,
+      (error: unknown) => error,
+    )
+    .finally(() => process.chdir(before));
+  expect(refused).toBeInstanceOf(ConfigError);
+  const { problems } = refused as ConfigError;
+  expect(problems.map((problem) => problem.path)).toEqual([at]);
+  expect(readdirSync(path)).toEqual([]);
   rmSync(path, { recursive: true });
 });
 
