@@ -34,8 +34,11 @@ test("owed leads through all of its pages by the commands that it prints, and co
   const seen: string[] = [];
   let command: string | undefined = `${BINARY} continuations owed --limit 2`;
   while (command !== undefined) {
-    const page = Bun.spawnSync(["sh", "-c", command], { cwd: folder.path, env: environment });
-    const text = page.stdout.toString();
+    const page: Bun.SyncSubprocess<"pipe", "pipe"> = Bun.spawnSync(["sh", "-c", command], {
+      cwd: folder.path,
+      env: environment,
+    });
+    const text: string = page.stdout.toString();
     expect([page.exitCode, page.stderr.toString()]).toEqual([0, ""]);
     expect(text).toContain("5 are owed in all");
     seen.push(...[...text.matchAll(/^ {2}(\S{36}) {2}claimed,/gm)].map(([, id = ""]) => id));
