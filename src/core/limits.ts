@@ -89,6 +89,8 @@ export const MODEL_CALL_TIMEOUT_MS = 5 * MINUTE_MS;
 export const MODEL_CALL_MAX_TOTAL_TIMEOUT_MS = 30 * MINUTE_MS;
 /** Text, reasoning and tool arguments of one answer; a stream that passes it is broken off. */
 export const MODEL_ANSWER_MAX_CHARS = 1_000_000;
+/** Small models get caught in asking for the same tool again and again. */
+export const MODEL_TOOL_CALLS_MAX = 128;
 export const MODEL_PRIMARY_ATTEMPTS = 2;
 export const MODEL_BACKOFF_MS = 1 * SECOND_MS;
 export const MODEL_MAX_BACKOFF_MS = 15 * SECOND_MS;

@@ -1,7 +1,7 @@
 import type { JSONValue, TextStreamPart, ToolSet } from "ai";
 import { BugError } from "../core/errors.ts";
 import type { JsonObject, JsonValue } from "../core/json.ts";
-import { MODEL_ANSWER_MAX_CHARS } from "../core/limits.ts";
+import { MODEL_ANSWER_MAX_CHARS, MODEL_TOOL_CALLS_MAX } from "../core/limits.ts";
 import type { ModelRequest, ModelResult, ReplyPart, StopReason, ToolCall } from "../core/ports/model.ts";
 import { modelFailure } from "./failures.ts";
 
@@ -81,6 +81,9 @@ export async function readAnswer(
         count(part.delta);
         break;
       case "tool-call":
+        if (toolCalls.length === MODEL_TOOL_CALLS_MAX) {
+          throw modelFailure("too_long", model, `limit ${MODEL_TOOL_CALLS_MAX} tool calls`);
+        }
         parts.push({ type: "tool_call", index: toolCalls.length, ...vendorData(part.providerMetadata) });
         toolCalls.push({ callId: part.toolCallId, name: part.toolName, input: part.input as JsonValue });
         break;

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import { inspect } from "node:util";
+import { MODEL_TOOL_CALLS_MAX } from "../../src/core/limits.ts";
 import type { ModelMessage } from "../../src/core/ports/model.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import {
@@ -245,6 +246,23 @@ test("a stream that never ends is broken off after the total limit, although it 
   expect(error.message).toContain("took too long (limit 60000 ms)");
   await cancelled.promise;
 });
+
+test.each(["compatible", "anthropic", "google"] as const)(
+  "an answer that asks for tools without end is stopped, and none of them runs (%s)",
+  async (kind) => {
+    const many = Array.from({ length: MODEL_TOOL_CALLS_MAX + 1 }, (_, at) => ({
+      id: `c${at}`,
+      pieces: ["{}"],
+    }));
+    const over = serve({ events: WIRE[kind].tools(...many), after: "end" });
+    const error = await failure(modelAt(over.url, kind).call(request()));
+    expect(error).toMatchObject({ code: "model_failed", notRun: false });
+    expect(error.message).toContain(`limit ${MODEL_TOOL_CALLS_MAX} tool calls`);
+    const atLimit = serve({ events: WIRE[kind].tools(...many.slice(1)), after: "end" });
+    const { toolCalls } = await modelAt(atLimit.url, kind).call(request());
+    expect(toolCalls).toHaveLength(MODEL_TOOL_CALLS_MAX);
+  },
+);
 
 test("an answer without end is stopped at the limit of characters", async () => {
   const server = serve({
