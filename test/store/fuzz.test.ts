@@ -21,7 +21,8 @@ import { claim, GROUP, GROUP_KEY, openStore, STATE_DIR, snapshotOf } from "../su
  * the path. It never throws anything else, hangs, or changes a file; what it accepts says the same when written again.
  */
 
-const RUNS = { record: 40_000, transaction: 25_000, manifest: 15_000, marker: 15_000, other: 3_000 };
+/** The first four are 100,000 together. */
+const RUNS = { record: 45_000, transaction: 25_000, manifest: 15_000, marker: 15_000, other: 3_000 };
 const SEED = Number(process.env.FUZZ_SEED ?? 20_261_130);
 
 const paths = storePaths(STATE_DIR);
@@ -176,8 +177,8 @@ function fuzz(
   content: fc.Arbitrary<Uint8Array>,
   read: (fs: ReturnType<typeof createMemoryFileSystem>) => unknown,
   accepted: (value: unknown, data: Uint8Array) => void = () => {},
-): { accepted: number; refused: number } {
-  const seen = { accepted: 0, refused: 0 };
+): { accepted: number; refused: number; deep: number } {
+  const seen = { accepted: 0, refused: 0, deep: 0 };
   const fs = createMemoryFileSystem();
   const real = fs.open;
   let data: Uint8Array = new Uint8Array();
@@ -208,6 +209,8 @@ function fuzz(
       } catch (error) {
         seen.refused += 1;
         if (!(error instanceof StoreError) || !error.message.includes(file)) throw error;
+        // Past the bytes and the syntax: refused for what it says.
+        if (!error.message.includes("is not valid")) seen.deep += 1;
         return;
       }
       seen.accepted += 1;
@@ -241,6 +244,7 @@ describe("the reader of", () => {
     );
     expect(seen.accepted).toBeGreaterThan(RUNS.record / 20);
     expect(seen.refused).toBeGreaterThan(RUNS.record / 4);
+    expect(seen.deep).toBeGreaterThan(RUNS.record / 2);
   }, 60_000);
 
   test("transactions accepts whole ones only, each id once", () => {
@@ -260,6 +264,7 @@ describe("the reader of", () => {
     );
     expect(seen.accepted).toBeGreaterThan(RUNS.transaction / 40);
     expect(seen.refused).toBeGreaterThan(RUNS.transaction / 4);
+    expect(seen.deep).toBeGreaterThan(RUNS.transaction / 2);
   }, 60_000);
 
   test("the manifest accepts or refuses, and requires the guard unless the file says false", () => {
@@ -276,6 +281,7 @@ describe("the reader of", () => {
     );
     expect(seen.accepted).toBeGreaterThan(RUNS.manifest / 40);
     expect(seen.refused).toBeGreaterThan(RUNS.manifest / 4);
+    expect(seen.deep).toBeGreaterThan(RUNS.manifest / 2);
   }, 60_000);
 
   test("markers accepts only the key of its own group", () => {
@@ -291,6 +297,7 @@ describe("the reader of", () => {
     );
     expect(seen.accepted).toBeGreaterThan(RUNS.marker / 100);
     expect(seen.refused).toBeGreaterThan(RUNS.marker / 4);
+    expect(seen.deep).toBeGreaterThan(RUNS.marker / 2);
   }, 60_000);
 
   test("the guard accepts one content and nothing else", () => {
