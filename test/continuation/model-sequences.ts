@@ -193,7 +193,7 @@ export const sequences: fc.Arbitrary<Sequence> = fc
     weather,
     setup,
     first: fc.nat(SLOTS.length - 1),
-    prelude: fc.oneof({ weight: 9, arbitrary: preludes }, { weight: 1, arbitrary: crowd }),
+    prelude: fc.oneof({ weight: 14, arbitrary: preludes }, { weight: 1, arbitrary: crowd }),
     steps: fc.array(anyStep, { minLength: 1, maxLength: 10, size: "max" }),
   })
   .map(({ weather: initial, setup: given, first, prelude, steps }) => {
