@@ -21,8 +21,8 @@ export interface CliIo {
   /** Calls `stop` at the first SIGINT or SIGTERM and again at each further one; the returned function unsubscribes. */
   onStop(stop: () => void): () => void;
   /**
-   * Calls `stop` when standard output has no reader any more (`| head`), for what would never end by itself. Noticed at
-   * the next output. The returned function unsubscribes.
+   * Calls `stop` when standard output has no reader any more (`| head`) or can't be written, for what would never end by
+   * itself. Noticed at the next output. The returned function unsubscribes.
    */
   onUnread(stop: () => void): () => void;
   /**
@@ -37,10 +37,17 @@ export function processIo(): CliIo {
   const { stdout, stderr, env, execPath } = process;
   // A compiled program is its own executable; from the sources, bun runs an entry file.
   const compiled = Bun.isStandaloneExecutable;
-  const out = writerTo(stdout);
+  // There is nowhere to tell that standard error is lost.
+  const err = writerTo(stderr, () => {});
+  let told = false;
+  const out = writerTo(stdout, (code) => {
+    if (!told) err.write(`error: standard output can't be written (${code})\n`);
+    told = true;
+    process.exitCode ||= 1;
+  });
   return {
     out: out.write,
-    err: writerTo(stderr).write,
+    err: err.write,
     cwd: process.cwd(),
     env,
     columns: stdout.isTTY ? stdout.columns : undefined,
@@ -77,20 +84,27 @@ export function processIo(): CliIo {
   };
 }
 
-/** A reader that went away (`| head`) ends the output, not the work: a half-done command would leave more behind. */
-function writerTo(stream: NodeJS.WriteStream): Pick<CliIo, "onUnread"> & { write(text: string): void } {
+/**
+ * What can't be written ends the output, not the work: a half-done command would leave more behind, and a host outlives
+ * a full disk under its log. `lost` is told the code of a failure, unless a reader only went away (`| head`).
+ */
+function writerTo(
+  stream: NodeJS.WriteStream,
+  lost: (code: string) => void,
+): Pick<CliIo, "onUnread"> & { write(text: string): void } {
   const unread = new AbortController();
-  const brokenPipe = (error: unknown) => {
-    if (!(error instanceof Error && "code" in error && error.code === "EPIPE")) throw error;
+  const failed = (error: unknown) => {
+    if (!(error instanceof Error && "code" in error)) throw error;
+    if (error.code !== "EPIPE") lost(String(error.code));
     unread.abort();
   };
-  stream.on("error", brokenPipe);
+  stream.on("error", failed);
   return {
     write(text) {
       try {
         stream.write(text);
       } catch (error) {
-        brokenPipe(error);
+        failed(error);
       }
     },
     onUnread(stop) {

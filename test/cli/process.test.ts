@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { freePort, until } from "../support/binary.ts";
 import { type ConfigFolder, configFolder, MINIMAL } from "../support/config-folder.ts";
 
 /** The operator's commands as processes, where a terminal or a pipe decides: their host is a stand-in. */
@@ -92,3 +93,51 @@ test("watch ends with its reader", async () => {
   expect([out, err]).toEqual([`${CHANGE.at}  x  claimed\n`, ""]);
   expect(await shell.exited).toBe(0);
 }, 15_000);
+
+describe.skipIf(!existsSync("/dev/full"))("where nothing can be written", () => {
+  test.each([
+    ["an answer", ["continuations", "release", "--all", "--json"]],
+    ["a usage", ["--help"]],
+  ])("%s that is lost is an error with exit code 1, told in one line", async (_, args) => {
+    const child = Bun.spawn([process.execPath, MAIN, ...args], {
+      cwd: folder.path,
+      env: { PATH: process.env.PATH ?? "" },
+      stdout: Bun.file("/dev/full"),
+      stderr: "pipe",
+    });
+    const err = await new Response(child.stderr).text();
+    expect([await child.exited, err]).toEqual([1, "error: standard output can't be written (ENOSPC)\n"]);
+  });
+
+  test("a lost error message leaves the exit code as it is", async () => {
+    const child = Bun.spawn([process.execPath, MAIN, "continuations", "shwo"], {
+      stdout: "ignore",
+      stderr: Bun.file("/dev/full"),
+    });
+    expect(await child.exited).toBe(2);
+  });
+
+  test("a host whose log is full goes on, and stops in order", async () => {
+    const ports = { continuations: freePort(), terminal: freePort() };
+    folder.write("mono-agent.config.json", {
+      ...MINIMAL,
+      continuations: { port: ports.continuations },
+      terminal: { port: ports.terminal },
+    });
+    const host = Bun.spawn([process.execPath, MAIN, "serve", "--log-level", "debug"], {
+      cwd: folder.path,
+      env: { PATH: process.env.PATH ?? "" },
+      stdout: "ignore",
+      stderr: Bun.file("/dev/full"),
+    });
+    const status = () =>
+      fetch(`http://127.0.0.1:${ports.continuations}/v1/operator/health`).then(
+        (response) => response.status,
+        () => undefined,
+      );
+    await until("the host", async () => host.exitCode !== null || (await status()) === 401);
+    expect([host.exitCode, await status()]).toEqual([null, 401]);
+    host.kill("SIGTERM");
+    expect(await host.exited).toBe(0);
+  });
+});
