@@ -187,6 +187,17 @@ describe("what people see", () => {
     expect(out).not.toContain("\u001b");
   });
 
+  test("nor do characters that reorder a line or break it", async () => {
+    const lastError = {
+      code: "c",
+      reason: "a\u202eb\u2066c\u2028d\u200fe\u061cf",
+      at: "2030-01-02T03:04:06.000Z",
+    };
+    answer = { status: 200, body: { ...STATUS, lastError, timeline: [] } };
+    const { out } = await run("show x");
+    expect(out).toContain("last error      c: a\ufffdb\ufffdc\ufffdd\ufffde\ufffdf (2030");
+  });
+
   test("text that a host should never send is not printed either", async () => {
     answer = {
       status: 200,

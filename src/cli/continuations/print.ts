@@ -137,7 +137,7 @@ function minute(iso: string): string {
   return /^\d{4}-\d\d-\d\dT\d\d:\d\d:[\d.]+Z$/.test(iso) ? `${iso.slice(0, 10)} ${iso.slice(11, 16)}Z` : iso;
 }
 
-/** Keys and reasons come from services: control characters in them must not steer the terminal. */
+/** Keys and reasons come from services: what they hold must not steer the terminal, nor reorder or break the line. */
 export function plain(text: string): string {
-  return text.replace(/\p{Cc}/gu, "\u{fffd}");
+  return text.replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\u{fffd}");
 }
