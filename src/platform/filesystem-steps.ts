@@ -3,7 +3,9 @@ import {
   closeSync,
   constants,
   fchmodSync,
+  fstatSync,
   fsyncSync,
+  ftruncateSync,
   mkdirSync,
   openSync,
   renameSync,
@@ -12,6 +14,7 @@ import {
   writeSync,
 } from "node:fs";
 import { FileFault, type FileStep } from "../core/ports/platform.ts";
+import { swapNames } from "./swap-names.ts";
 import { openForSyncfs, type Syncfs } from "./syncfs.ts";
 
 /**
@@ -26,6 +29,7 @@ const NO_FOLLOW = constants.O_NOFOLLOW ?? 0;
 /** Without O_NONBLOCK an open would hang on a FIFO that somebody put in place of a file. */
 export const READ = constants.O_RDONLY | NO_FOLLOW | (constants.O_NONBLOCK ?? 0);
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | NO_FOLLOW;
+const REUSE = constants.O_WRONLY | constants.O_CREAT | NO_FOLLOW | (constants.O_NONBLOCK ?? 0);
 
 /** Windows has no fsync of a folder; NTFS journals names by itself. */
 const SYNCS_FOLDERS = process.platform !== "win32";
@@ -88,7 +92,8 @@ export function faultOf(steps: readonly FileStep[], failure: StepFailure): FileF
 function perform(step: FileStep, syncfs: Syncfs | undefined): void {
   switch (step.op) {
     case "write":
-      write(step.path, step.data, step.mode, step.sync);
+      if (step.reuse === true) overwrite(step);
+      else create(step);
       return;
     case "sync":
       sync(step.path);
@@ -101,14 +106,11 @@ function perform(step: FileStep, syncfs: Syncfs | undefined): void {
       for (const path of step.paths) sync(path);
       return;
     case "rename":
-      renameSync(step.from, step.to);
+      if (step.swap === true && swapNames(step.from, step.to)) return;
+      unlessMissing(step.missingOk === true, () => renameSync(step.from, step.to));
       return;
     case "unlink":
-      try {
-        unlinkSync(step.path);
-      } catch (error) {
-        if (!(step.missingOk && errnoOf(error) === "ENOENT")) throw error;
-      }
+      unlessMissing(step.missingOk, () => unlinkSync(step.path));
       return;
     case "mkdir":
       try {
@@ -128,17 +130,50 @@ function perform(step: FileStep, syncfs: Syncfs | undefined): void {
   }
 }
 
-function write(path: string, content: string | Uint8Array, mode: number, durable: boolean): void {
+function unlessMissing(missingOk: boolean, act: () => void): void {
+  try {
+    act();
+  } catch (error) {
+    if (!(missingOk && errnoOf(error) === "ENOENT")) throw error;
+  }
+}
+
+type Write = Extract<FileStep, { op: "write" }>;
+
+function create({ path, data, mode, sync: durable }: Write): void {
   const descriptor = openSync(path, CREATE, mode);
   try {
     fchmodSync(descriptor, mode);
-    const data = typeof content === "string" ? Buffer.from(content, "utf8") : content;
-    for (let done = 0; done < data.length; ) {
-      done += writeSync(descriptor, data, done, data.length - done);
-    }
+    writeAll(descriptor, bytesOf(data));
     if (durable) fsyncSync(descriptor);
   } finally {
     closeSync(descriptor);
+  }
+}
+
+/** What is there already is cut to the new length, and only if it is longer: blocks that stay cost the disk nothing. */
+function overwrite({ path, data, mode, sync: durable }: Write): void {
+  const descriptor = openSync(path, REUSE, mode);
+  try {
+    const there = fstatSync(descriptor);
+    if (!there.isFile() || there.nlink !== 1) {
+      throw Object.assign(new Error("what is there is not a file with one name"), { code: "EEXIST" });
+    }
+    if ((there.mode & 0o7777) !== mode) fchmodSync(descriptor, mode);
+    const bytes = bytesOf(data);
+    writeAll(descriptor, bytes);
+    if (there.size > bytes.length) ftruncateSync(descriptor, bytes.length);
+    if (durable) fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+const bytesOf = (data: string | Uint8Array) => (typeof data === "string" ? Buffer.from(data, "utf8") : data);
+
+function writeAll(descriptor: number, data: Uint8Array): void {
+  for (let done = 0; done < data.length; ) {
+    done += writeSync(descriptor, data, done, data.length - done);
   }
 }
 

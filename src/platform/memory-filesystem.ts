@@ -52,10 +52,16 @@ export interface MemoryFileSystem extends CrashDisk {
 interface Disk {
   readonly root: FolderNode;
   unsynced: Unsynced[];
+  /** Whether names can be swapped: Linux can, other systems only rename. */
+  readonly swaps: boolean;
 }
 
-export function createMemoryFileSystem(disk: Disk = { root: newFolder(), unsynced: [] }): MemoryFileSystem {
-  const { root } = disk;
+export function memoryDisk(options: { swaps: boolean } = { swaps: true }): Disk {
+  return { root: newFolder(), unsynced: [], swaps: options.swaps };
+}
+
+export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSystem {
+  const { root, swaps } = disk;
   const counts: Counts = { operations: 0, fsyncs: 0, renames: 0, unlinks: 0, bytes: 0 };
   const trace: DiskOperation[] = [];
   let fault: ((operation: DiskOperation, number: number) => string | undefined) | undefined;
@@ -120,6 +126,33 @@ export function createMemoryFileSystem(disk: Disk = { root: newFolder(), unsynce
     disk.unsynced = disk.unsynced.filter((change) => change.kind !== "data" || change.file !== file);
   }
 
+  /** The file that a `write` fills: a new one, or with `reuse` the one that is there. */
+  function fileToWrite(
+    { mode, reuse }: { mode: number; reuse?: boolean },
+    folder: FolderNode,
+    name: string,
+    create: DiskOperation,
+  ): FileNode {
+    const there = folder.names.get(name);
+    if (there === undefined) {
+      const empty = new Uint8Array();
+      const touched = counts.operations;
+      const file: FileNode = {
+        kind: "file",
+        inode: nextInode(),
+        mode,
+        data: empty,
+        syncedData: empty,
+        touched,
+      };
+      rename(create, folder, [[name, file]]);
+      return file;
+    }
+    if (reuse !== true || there.kind !== "file") fail(create, "EEXIST");
+    there.mode = mode;
+    return there;
+  }
+
   /** The operations of a step, one at a time, so that `run` can let others in between. */
   function* operations(step: FileStep): Generator<void> {
     const { label } = step;
@@ -127,20 +160,11 @@ export function createMemoryFileSystem(disk: Disk = { root: newFolder(), unsynce
       case "write": {
         const create = begin("create", step.path, label);
         const { folder, name } = folderOf(step.path, create);
-        if (folder.names.has(name)) fail(create, "EEXIST");
-        const empty = new Uint8Array();
-        const file: FileNode = {
-          kind: "file",
-          inode: nextInode(),
-          mode: step.mode,
-          data: empty,
-          syncedData: empty,
-          touched: counts.operations,
-        };
-        rename(create, folder, [[name, file]]);
+        const file = fileToWrite(step, folder, name, create);
         yield;
         begin("data", step.path, label);
-        file.data = typeof step.data === "string" ? Buffer.from(step.data, "utf8") : step.data.slice();
+        file.data =
+          typeof step.data === "string" ? Buffer.from(step.data, "utf8") : new Uint8Array(step.data);
         counts.bytes += file.data.length;
         disk.unsynced.push({ kind: "data", path: step.path, label, file });
         if (!step.sync) return;
@@ -181,12 +205,14 @@ export function createMemoryFileSystem(disk: Disk = { root: newFolder(), unsynce
         const { folder, name } = folderOf(step.from, operation);
         const target = folderOf(step.to, operation);
         const node = folder.names.get(name);
+        if (node === undefined && step.missingOk === true) return;
         if (node === undefined) fail(operation, "ENOENT");
         if (target.folder !== folder) fail(operation, "EXDEV");
-        if (target.folder.names.get(target.name)?.kind === "directory") fail(operation, "EISDIR");
+        const replaced = folder.names.get(target.name);
+        if (replaced?.kind === "directory") fail(operation, "EISDIR");
         counts.renames += 1;
         rename(operation, folder, [
-          [name, undefined],
+          [name, step.swap === true && swaps ? replaced : undefined],
           [target.name, node],
         ]);
         return;
@@ -316,7 +342,7 @@ export function createMemoryFileSystem(disk: Disk = { root: newFolder(), unsynce
       const survives: Survival =
         survival === "all" ? () => true : survival === "none" ? () => false : survival;
       const outcomes = disk.unsynced.map((change, index) => [change, survives(change, index)] as const);
-      return createMemoryFileSystem({ root: survivor(root, outcomes), unsynced: [] });
+      return createMemoryFileSystem({ root: survivor(root, outcomes), unsynced: [], swaps });
     },
     digest: () => treeDigest(root),
     files() {

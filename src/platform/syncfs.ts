@@ -1,6 +1,7 @@
-import { dlopen, read } from "bun:ffi";
+import { read } from "bun:ffi";
 import { closeSync, constants, openSync, statfsSync } from "node:fs";
 import { release } from "node:os";
+import { fromCLibrary } from "./c-library.ts";
 
 /**
  * Owns: `syncfs(2)`, which makes everything that was written to a filesystem durable with one call. Neither Bun nor
@@ -18,21 +19,20 @@ export interface Syncfs {
 const LOCAL_FILESYSTEMS: ReadonlySet<number> = new Set([
   0xef53, 0x58465342, 0x9123683e, 0xf2f52010, 0x01021994,
 ]);
-const LIBRARIES = ["libc.so.6", `libc.musl-${process.arch === "arm64" ? "aarch64" : "x86_64"}.so.1`];
 const NOT_ALLOWED: ReadonlySet<number> = new Set([1, 38]); // EPERM and ENOSYS: a sandbox forbids it.
 
-interface Library {
+interface Calls {
   syncfs(descriptor: number): number;
   errno(): number;
 }
 
 /** Undefined until asked for, null where there is none. Each thread has its own. */
-let library: Library | null | undefined;
+let calls: Calls | null | undefined;
 
 /** Opens `folder` for `sync`; undefined where syncfs can't be relied on. Throws when the folder can't be opened. */
 export function openForSyncfs(folder: string): Syncfs | undefined {
-  if (library === undefined) library = load();
-  const found = library;
+  if (calls === undefined) calls = load();
+  const found = calls;
   if (found === null) return undefined;
   const descriptor = openSync(folder, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
   try {
@@ -50,7 +50,7 @@ export function openForSyncfs(folder: string): Syncfs | undefined {
       if (found.syncfs(descriptor) === 0) return true;
       const errno = found.errno();
       if (NOT_ALLOWED.has(errno)) {
-        library = null;
+        calls = null;
         return false;
       }
       throw Object.assign(new Error(`syncfs failed with errno ${errno}`), {
@@ -61,26 +61,20 @@ export function openForSyncfs(folder: string): Syncfs | undefined {
   };
 }
 
-function load(): Library | null {
+function load(): Calls | null {
   if (process.platform !== "linux" || !isFrom5_8(release())) return null;
-  for (const name of LIBRARIES) {
-    try {
-      const { symbols } = dlopen(name, {
-        syncfs: { args: ["i32"], returns: "i32" },
-        __errno_location: { args: [], returns: "ptr" },
-      });
-      return {
-        syncfs: (descriptor) => symbols.syncfs(descriptor),
-        errno() {
-          const at = symbols.__errno_location();
-          return typeof at === "number" ? read.i32(at) : 0;
-        },
-      };
-    } catch {
-      // Another C library, or none that can be loaded (a static build): the next name, or fsync of each file.
-    }
-  }
-  return null;
+  const library = fromCLibrary({
+    syncfs: { args: ["i32"], returns: "i32" },
+    __errno_location: { args: [], returns: "ptr" },
+  });
+  if (library === undefined) return null;
+  return {
+    syncfs: (descriptor) => library.syncfs(descriptor),
+    errno() {
+      const at = library.__errno_location();
+      return typeof at === "number" ? read.i32(at) : 0;
+    },
+  };
 }
 
 function isFrom5_8(kernel: string): boolean {

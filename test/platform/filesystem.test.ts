@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync } from "node:fs";
+import { linkSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { FileFault, type FileStep, type FileSystem } from "../../src/core/ports/platform.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
-import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
+import { createMemoryFileSystem, memoryDisk } from "../../src/platform/memory-filesystem.ts";
 
 /** One suite for the real filesystem and for the one in memory, so that tests on the latter mean something. */
 
@@ -15,7 +15,8 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-const write = (path: string, data: string | Uint8Array): FileStep => ({
+type Write = Extract<FileStep, { op: "write" }>;
+const write = (path: string, data: string | Uint8Array): Write => ({
   op: "write",
   path,
   data,
@@ -30,11 +31,13 @@ const text = (fs: FileSystem, path: string): string | undefined => {
   handle.close();
   return Buffer.from(data).toString("utf8");
 };
+/** Only Linux can; the disk in memory behaves like it unless told otherwise. */
+const SWAPS = process.platform === "linux";
 const errnoOf = (error: unknown) => (error instanceof FileFault ? `${error.label}:${error.errno}` : error);
 
 for (const [name, create] of [
   ["real", createFileSystem],
-  ["in memory", () => createMemoryFileSystem()],
+  ["in memory", () => createMemoryFileSystem(memoryDisk({ swaps: SWAPS }))],
 ] as const) {
   for (const [how, run] of [
     ["run", (fs: FileSystem, steps: FileStep[]) => fs.run(steps)],
@@ -89,6 +92,48 @@ for (const [name, create] of [
         expect(await run(fs, [write(join(at, "none", "c"), "1")]).catch(errnoOf)).toBe("w:ENOENT");
       });
 
+      test("writes over a file in place where that is asked for, shorter or longer, and creates a missing one", async () => {
+        const { fs, at } = await fresh();
+        const path = join(at, "a");
+        const over = (data: string | Uint8Array): FileStep => ({
+          op: "write",
+          path,
+          data,
+          mode: 0o600,
+          sync: true,
+          reuse: true,
+          label: "w",
+        });
+        await run(fs, [over("created")]);
+        const { inode } = fs.lstat(path, "st") ?? {};
+        const shared = new Uint8Array(new SharedArrayBuffer(64), 8, 12);
+        shared.set(Buffer.from("longer, here"));
+        for (const data of ["short", "", "as long", shared, "end"]) {
+          await run(fs, [{ op: "chmod", path, mode: 0o644, label: "ch" }, over(data)]);
+          expect(text(fs, path)).toBe(Buffer.from(data).toString("utf8"));
+          expect(fs.lstat(path, "st")).toMatchObject({ inode, mode: 0o600 });
+        }
+        await run(fs, [{ op: "mkdir", path: join(at, "d"), mode: 0o700, existsOk: false, label: "mk" }]);
+        const folder = { ...over("x"), path: join(at, "d") };
+        expect(await run(fs, [folder]).catch(errnoOf)).toMatch(/^w:E(ISDIR|EXIST)$/);
+      });
+
+      test("swaps names where that is asked for and both are there, and else renames", async () => {
+        const { fs, at } = await fresh();
+        const [from, to] = [join(at, ".spare.tmp"), join(at, "a")];
+        const swap: FileStep = { op: "rename", from, to, swap: true, label: "sw" };
+        await run(fs, [write(from, "first"), swap]);
+        expect([text(fs, to), text(fs, from)]).toEqual(["first", undefined]);
+        await run(fs, [write(from, "second"), swap]);
+        expect([text(fs, to), text(fs, from)]).toEqual(["second", SWAPS ? "first" : undefined]);
+        await run(fs, [{ ...swap, from: to, to: from, swap: false }]);
+        expect([text(fs, to), text(fs, from)]).toEqual([undefined, "second"]);
+        const missing = { ...swap, from: join(at, "none") };
+        expect(await run(fs, [missing]).catch(errnoOf)).toBe("sw:ENOENT");
+        await run(fs, [{ ...missing, missingOk: true }]);
+        expect(fs.list(at, "ls")).toEqual([".spare.tmp"]);
+      });
+
       test("reads on from where it stopped, and sees the mode change", async () => {
         const { fs, at } = await fresh();
         const path = join(at, "a");
@@ -115,6 +160,9 @@ describe("the real filesystem", () => {
     expect(fs.lstat(link, "st")?.kind).toBe("symlink");
     expect(() => fs.open(link, "r")).toThrow(FileFault);
     expect(await fs.run([write(link, "x")]).catch(errnoOf)).toBe("w:EEXIST");
+    expect(await fs.run([{ ...write(link, "x"), reuse: true }]).catch(errnoOf)).toBe("w:ELOOP");
+    linkSync(target, join(folder, "second name"));
+    expect(await fs.run([{ ...write(target, "x"), reuse: true }]).catch(errnoOf)).toBe("w:EEXIST");
     expect(readFileSync(target, "utf8")).toBe("secret");
   });
 

@@ -48,19 +48,30 @@ export interface ReadHandle {
 
 /**
  * One primitive step of a durable change. `label` names the step for logs, counters and fault tests.
- * - `write`: create `path` exclusively with `mode`, write `data`; with `sync`, fsync the file before it is closed.
+ * - `write`: create `path` exclusively with `mode`, write `data`; with `sync`, fsync the file before it is closed. With
+ *   `reuse`, a file of ours that is there already is overwritten in place, which spares the disk a new one.
  * - `syncFiles`: make the data of files that were written without `sync` durable, all of them; one call to the
  *   system may do for many.
+ * - `rename`: with `swap`, what was at `to` gets the name `from`, where the system can swap names; elsewhere it is gone
+ *   as without. A missing `from` is an error unless `missingOk`.
  * - `syncDir`: fsync the folder, which makes the names in it durable.
  * - `unlink`: a missing file is an error unless `missingOk`.
  * - `rmdir`: removes an empty folder; a missing one is an error.
  * - `mkdir`: an existing folder is an error unless `existsOk`.
  */
 export type FileStep =
-  | { op: "write"; path: string; data: string | Uint8Array; mode: number; sync: boolean; label: string }
+  | {
+      op: "write";
+      path: string;
+      data: string | Uint8Array;
+      mode: number;
+      sync: boolean;
+      reuse?: boolean;
+      label: string;
+    }
   | { op: "sync"; path: string; label: string }
   | { op: "syncFiles"; folder: string; paths: readonly string[]; label: string }
-  | { op: "rename"; from: string; to: string; label: string }
+  | { op: "rename"; from: string; to: string; swap?: boolean; missingOk?: boolean; label: string }
   | { op: "unlink"; path: string; missingOk: boolean; label: string }
   | { op: "mkdir"; path: string; mode: number; existsOk: boolean; label: string }
   | { op: "rmdir"; path: string; label: string }
@@ -78,7 +89,10 @@ export interface FileSystem {
   open(path: string, label: string): ReadHandle | undefined;
   /** Names in a folder, unsorted; undefined when the folder is not there. */
   list(path: string, label: string): string[] | undefined;
-  /** Takes over the bytes of the steps: whoever calls it does not use them afterwards. */
+  /**
+   * Takes over the bytes of the steps: whoever calls it does not use them afterwards. Shared memory is only borrowed, and
+   * must not change until the list is done.
+   */
   run(steps: readonly FileStep[]): Promise<void>;
   runSync(steps: readonly FileStep[]): void;
   /** Waits for the lists under way and gives back what `run` holds (threads). Optional to call. */
