@@ -1,7 +1,8 @@
 import { Worker } from "node:worker_threads";
 import type { FileStep } from "../core/ports/platform.ts";
 import { faultOf } from "./filesystem-steps.ts";
-import type { StepList, StepListDone } from "./filesystem-worker.ts";
+import type { ThreadMessage } from "./filesystem-worker.ts";
+import { decodeDone, encodeSteps } from "./step-message.ts";
 
 /**
  * Owns: the threads that change files, so that an fsync never holds up the event loop.
@@ -76,7 +77,13 @@ function startThread(entry: URL, gone: () => void): Thread {
   let count = 0;
   let load = 0;
   let drained: (() => void) | undefined;
+  /** The shared memory that the thread knows of. */
+  let known: SharedArrayBuffer | undefined;
   worker.unref();
+
+  function send(message: ThreadMessage, transfer?: ArrayBuffer[]): void {
+    worker.postMessage(message, transfer);
+  }
 
   function take(id: number): Waiting | undefined {
     const list = waiting.get(id);
@@ -90,11 +97,12 @@ function startThread(entry: URL, gone: () => void): Thread {
     return list;
   }
 
-  worker.on("message", ({ id, failure }: StepListDone) => {
+  worker.on("message", (text: string) => {
+    const { id, failure } = decodeDone(text);
     const list = take(id);
     if (list === undefined) return;
     if (failure === undefined) list.resolve();
-    else list.reject(faultOf(list.steps, { ...failure, cause: new Error(failure.message) }));
+    else list.reject(faultOf(list.steps, failure));
   });
 
   function failAll(cause: unknown): void {
@@ -115,8 +123,13 @@ function startThread(entry: URL, gone: () => void): Thread {
       if (waiting.size === 0) worker.ref();
       waiting.set(count, list);
       load += list.steps.length;
-      const message: StepList = { id: count, steps: list.steps };
-      worker.postMessage(message, handedOver(list.steps));
+      const { text, bytes, shared } = encodeSteps(count, list.steps);
+      if (shared !== undefined && shared !== known) {
+        known = shared;
+        send({ shared });
+      }
+      if (bytes.length === 0) send(text);
+      else send({ text, bytes }, handedOver(bytes));
     },
     async end() {
       if (waiting.size > 0) {
@@ -130,11 +143,9 @@ function startThread(entry: URL, gone: () => void): Thread {
 }
 
 /** Buffers that go to the thread without a copy: those that hold nothing but the data of one step. */
-function handedOver(steps: readonly FileStep[]): ArrayBuffer[] {
+function handedOver(bytes: readonly Uint8Array[]): ArrayBuffer[] {
   const buffers: ArrayBuffer[] = [];
-  for (const step of steps) {
-    if (step.op !== "write" || typeof step.data === "string") continue;
-    const { buffer, byteLength } = step.data;
+  for (const { buffer, byteLength } of bytes) {
     if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffers.push(buffer);
   }
   return buffers;

@@ -1,32 +1,24 @@
 import { parentPort } from "node:worker_threads";
-import type { FileStep } from "../core/ports/platform.ts";
 import { performSteps } from "./filesystem-steps.ts";
+import { decodeSteps, encodeDone } from "./step-message.ts";
 
 /** A thread that carries out lists of steps, one list at a time, in the order in which they come. */
 
-export interface StepList {
-  readonly id: number;
-  readonly steps: readonly FileStep[];
-}
+/** A list of steps, by itself or with its bytes; or the shared memory that the next lists refer to. */
+export type ThreadMessage = string | { text: string; bytes: Uint8Array[] } | { shared: SharedArrayBuffer };
 
-export interface StepListDone {
-  readonly id: number;
-  readonly failure: { readonly index: number; readonly errno: string; readonly message: string } | undefined;
-}
+let shared: SharedArrayBuffer | undefined;
 
-parentPort?.on("message", ({ id, steps }: StepList) => {
-  const failed = performSteps(steps);
-  for (const step of steps) {
-    // Not left to the collector: a commit hands over its bytes many hundred times a second.
-    if (step.op === "write" && typeof step.data !== "string") free(step.data);
-  }
-  const done: StepListDone = {
-    id,
-    failure: failed && { index: failed.index, errno: failed.errno, message: String(failed.cause) },
-  };
-  parentPort?.postMessage(done);
+parentPort?.on("message", (message: ThreadMessage) => {
+  if (typeof message === "string") perform(message, []);
+  else if ("shared" in message) shared = message.shared;
+  else perform(message.text, message.bytes);
 });
 
-function free({ buffer }: Uint8Array): void {
-  if (buffer instanceof ArrayBuffer) buffer.transfer(0);
+function perform(text: string, bytes: readonly Uint8Array[]): void {
+  const { id, steps } = decodeSteps(text, bytes, shared);
+  const failure = performSteps(steps);
+  // Not left to the collector, which does not know how large they are.
+  for (const { buffer } of bytes) if (buffer instanceof ArrayBuffer) buffer.transfer(0);
+  parentPort?.postMessage(encodeDone(id, failure));
 }
