@@ -6,6 +6,7 @@ import { type ContinuationState, STATES } from "../core/record.ts";
 import { markerProjection } from "./activation.ts";
 import { adviceFor } from "./advice.ts";
 import { type Inspection, inspecting, type Problem, problemOf } from "./inspect.ts";
+import { liveReads } from "./live-reads.ts";
 import { hasLegacyState } from "./migrate/read.ts";
 import { checkOwnership } from "./ownership.ts";
 import { type StorePaths, storePaths } from "./paths.ts";
@@ -67,10 +68,11 @@ export function* checkingContinuationStore(options: {
   stateDir: string;
 }): Slices<StoreCheck> {
   const paths = storePaths(options.stateDir);
-  let before = yield* read(options.fs, paths);
+  const fs = liveReads(options.fs, paths);
+  let before = yield* read(fs, paths);
   for (let attempt = 1; attempt < ATTEMPTS; attempt += 1) {
     if (before.stable && before.findings.length === 0) break;
-    const after = yield* read(options.fs, paths);
+    const after = yield* read(fs, paths);
     const seen = new Set(before.findings.map((finding) => `${finding.path}\0${finding.problem}`));
     const agreed = after.findings.filter((finding) => seen.has(`${finding.path}\0${finding.problem}`));
     before = { ...after, findings: agreed };
@@ -91,7 +93,7 @@ export function* checkingContinuationStore(options: {
     historyDegraded,
     snapshots: inspection.blobs.size,
     looseFolders: inspection.repairs.flatMap((step) => (step.op === "chmod" ? [step.path] : [])),
-    migrationDue: legacyStateIsDue(options.fs, paths, inspection, findings),
+    migrationDue: legacyStateIsDue(fs, paths, inspection, findings),
     moving: !stable,
   };
 }

@@ -1,61 +1,142 @@
+import { join } from "node:path";
 import type { FileStep, FileSystem } from "../core/ports/platform.ts";
 import type { StorePaths } from "./paths.ts";
 import { FILE_MODE } from "./secure.ts";
-import type { Entry } from "./transaction.ts";
+import { createTransactionFile, type Entry, recordBody } from "./transaction.ts";
 
 /**
  * What the transaction file carries: committed versions that are not yet durable in their own files.
  *
  * I1. Only committed versions come in, so only committed versions reach record files.
- * I2. A version leaves after its own file (or unlink) and then the folder are fsynced, and only if it is still the
- *     newest; a newer one stays.
+ * I2. A version leaves after its own file (or the end of that) and then the folder are fsynced, and only if it is still
+ *     the newest; a newer one stays.
+ * I3. A spare is written again only after the folder no longer durably names it as a record.
  */
 export interface Carry {
-  entries(): IterableIterator<Entry>;
   readonly size: number;
   readonly bytes: number;
-  has(id: string): boolean;
-  get(id: string): Entry | undefined;
+  /** The transaction file with these laid over what is carried. Valid until the next call. */
+  content(entries: Iterable<Entry>, generation: string, createdAt: string): Uint8Array;
+  /** What `content` was last asked for is durable. */
   commit(entries: Iterable<Entry>): void;
   /** Makes what is carried now durable in its own files. One at a time: a second call joins the first. */
   checkpoint(): Promise<void>;
   readonly checkpointing: boolean;
   /** Resolves when no checkpoint is under way, whether it failed or not. */
   idle(): Promise<void>;
+  /** Steps that remove the spares. Not while a checkpoint is under way. */
+  forgetSpares(): FileStep[];
 }
 
-export function createCarry(fs: FileSystem, paths: StorePaths): Carry {
+/**
+ * Files of replaced and deleted records that are kept for the next ones. A file that is deleted costs the disk more than
+ * one that is written again (platform/swap-names.ts).
+ */
+export const SPARES_MAX = 256;
+
+export interface CarryDeps {
+  readonly fs: FileSystem;
+  readonly paths: StorePaths;
+  /** How many spares are kept. */
+  readonly spares: number;
+  /** What the transaction file found on disk carries. */
+  readonly carried: readonly Entry[];
+  /** Ids that may have a record file. */
+  readonly filed: Iterable<string>;
+}
+
+export function createCarry({ fs, paths, ...found }: CarryDeps): Carry {
+  const file = createTransactionFile();
   const carried = new Map<string, Entry>();
+  const filed = new Set(found.filed);
+  const spares: string[] = [];
   let bytes = 0;
   let running: Promise<void> | undefined;
+  for (const entry of found.carried) file.put(entry);
+  commit(found.carried);
+
+  function commit(entries: Iterable<Entry>): void {
+    for (const entry of entries) {
+      bytes += entry.bytes - (carried.get(entry.id)?.bytes ?? 0);
+      carried.set(entry.id, entry);
+    }
+  }
+
+  /** All data first, made durable together; then the names, and then the folder: one fsync for many files. */
+  function steps(versions: readonly Entry[]): { steps: FileStep[]; kept: string[] } {
+    const writes: FileStep[] = [];
+    const names: FileStep[] = [];
+    const written: string[] = [];
+    const kept: string[] = [];
+    const newName = () => paths.temporary(join(paths.records, "spare"));
+    for (const path of spares.splice(0, Math.max(0, spares.length - found.spares))) {
+      names.push({ op: "unlink", path, missingOk: true, label: "spare.unlink" });
+    }
+    for (const entry of versions) {
+      const path = paths.record(entry.id);
+      const replaces = filed.has(entry.id);
+      if (entry.record !== undefined) {
+        const spare = spares.pop();
+        const from = spare ?? newName();
+        const data = recordBody(entry);
+        const reuse = spare !== undefined;
+        writes.push({
+          op: "write",
+          path: from,
+          data,
+          mode: FILE_MODE,
+          sync: false,
+          reuse,
+          label: "record.write",
+        });
+        written.push(from);
+        names.push({ op: "rename", from, to: path, swap: replaces, label: "record.rename" });
+        if (replaces) kept.push(from);
+      } else if (replaces && spares.length + kept.length < found.spares) {
+        const to = newName();
+        names.push({ op: "rename", from: path, to, missingOk: true, label: "record.retire" });
+        kept.push(to);
+      } else if (replaces) {
+        names.push({ op: "unlink", path, missingOk: true, label: "record.unlink" });
+      }
+    }
+    if (written.length > 0) {
+      writes.push({ op: "syncFiles", folder: paths.records, paths: written, label: "record.data.sync" });
+    }
+    return {
+      steps: [...writes, ...names, { op: "syncDir", path: paths.records, label: "records.sync" }],
+      kept,
+    };
+  }
 
   async function checkpoint(): Promise<void> {
     const versions = [...carried.values()];
     if (versions.length === 0) return;
-    await fs.run(checkpointSteps(paths, versions));
+    const { steps: list, kept } = steps(versions);
+    await fs.run(list);
+    spares.push(...kept);
     for (const entry of versions) {
+      if (entry.record === undefined) filed.delete(entry.id);
+      else filed.add(entry.id);
       if (carried.get(entry.id) !== entry) continue;
       carried.delete(entry.id);
+      file.drop(entry);
       bytes -= entry.bytes;
     }
   }
 
   return {
-    entries: () => carried.values(),
     get size() {
       return carried.size;
     },
     get bytes() {
       return bytes;
     },
-    has: (id) => carried.has(id),
-    get: (id) => carried.get(id),
-    commit(entries) {
-      for (const entry of entries) {
-        bytes += entry.bytes - (carried.get(entry.id)?.bytes ?? 0);
-        carried.set(entry.id, entry);
-      }
+    content(entries, generation, createdAt) {
+      for (const entry of entries) file.put(entry);
+      return file.content(generation, createdAt);
     },
+    commit,
     checkpoint() {
       running ??= checkpoint().finally(() => {
         running = undefined;
@@ -68,34 +149,9 @@ export function createCarry(fs: FileSystem, paths: StorePaths): Carry {
     get checkpointing() {
       return running !== undefined;
     },
+    forgetSpares: () =>
+      spares
+        .splice(0)
+        .map((path): FileStep => ({ op: "unlink", path, missingOk: true, label: "spare.unlink" })),
   };
-}
-
-/** All temporaries, made durable together; then their names, and then the folder: one fsync for many files. */
-function checkpointSteps(paths: StorePaths, versions: readonly Entry[]): FileStep[] {
-  const writes: FileStep[] = [];
-  const names: FileStep[] = [];
-  const temporaries: string[] = [];
-  for (const { id, record, body } of versions) {
-    const path = paths.record(id);
-    if (record === undefined) {
-      names.push({ op: "unlink", path, missingOk: true, label: "record.unlink" });
-      continue;
-    }
-    const temporary = paths.temporary(path);
-    temporaries.push(temporary);
-    writes.push({
-      op: "write",
-      path: temporary,
-      data: body,
-      mode: FILE_MODE,
-      sync: false,
-      label: "record.write",
-    });
-    names.push({ op: "rename", from: temporary, to: path, label: "record.rename" });
-  }
-  if (temporaries.length > 0) {
-    writes.push({ op: "syncFiles", folder: paths.records, paths: temporaries, label: "record.data.sync" });
-  }
-  return [...writes, ...names, { op: "syncDir", path: paths.records, label: "records.sync" }];
 }

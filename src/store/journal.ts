@@ -1,12 +1,12 @@
 import { diskRemedy } from "../core/disk-remedy.ts";
 import { errorText, StoreError } from "../core/errors.ts";
 import { KIB, MIB, TRANSACTION_MAX_BYTES } from "../core/limits.ts";
-import { type Clock, FileFault, type FileSystem, type Ids } from "../core/ports/platform.ts";
+import { type Clock, FileFault, type FileStep, type FileSystem, type Ids } from "../core/ports/platform.ts";
 import type { StoreFault } from "../core/ports/store.ts";
-import type { Carry } from "./checkpoint.ts";
+import { type Carry, SPARES_MAX } from "./checkpoint.ts";
 import type { StorePaths } from "./paths.ts";
-import { replaceSteps } from "./secure.ts";
-import { type Entry, transactionData } from "./transaction.ts";
+import { FILE_MODE } from "./secure.ts";
+import type { Entry } from "./transaction.ts";
 
 /**
  * Owns: the transaction file; the order of commits; group commit; the poison flag.
@@ -16,7 +16,9 @@ import { type Entry, transactionData } from "./transaction.ts";
  *     turn share one transaction file, made durable by two fsyncs.
  * I2. The file carries every committed version that is not durable in its own file, and the new ones.
  * I3. A mutation with `before` is alone: everything earlier is durable before it, everything later waits for `after`.
- * I4. After the first failure nothing is written any more and every waiter, now or later, is refused.
+ * I4. The transaction file and a spare swap names with each commit. The spare is written again only after the fsync of
+ *     the folder that took the name of the transaction from it.
+ * I5. After the first failure nothing is written any more and every waiter, now or later, is refused.
  */
 
 /** Carried bytes at which the checkpoint starts in the background; until then a commit rewrites them (DESIGN.md). */
@@ -27,10 +29,18 @@ export const CARRY_MAX_BYTES = 1 * MIB;
 export interface CarryLimits {
   readonly startBytes: number;
   readonly maxBytes: number;
+  /** Files that are kept to be written again. */
+  readonly spares: number;
 }
-export const CARRY_LIMITS: CarryLimits = { startBytes: CHECKPOINT_START_BYTES, maxBytes: CARRY_MAX_BYTES };
+export const CARRY_LIMITS: CarryLimits = {
+  startBytes: CHECKPOINT_START_BYTES,
+  maxBytes: CARRY_MAX_BYTES,
+  spares: SPARES_MAX,
+};
 /** Room for the frame of the transaction file: keys, generation, date. */
 const FRAME_BYTES = 1 * KIB;
+/** Without a commit for this long, the spares are removed: what was dropped from the store must not lie about. */
+export const QUIET_MS = 1_000;
 
 export interface Mutation {
   readonly entries: readonly Entry[];
@@ -48,6 +58,8 @@ export interface Journal {
   drain(): Promise<void>;
   /** Resolves when nothing is being written, also after a failure. Nothing may be enqueued meanwhile. */
   idle(): Promise<void>;
+  /** From now on nothing is written but what is enqueued. */
+  stop(): void;
 }
 
 interface Waiting extends Mutation {
@@ -78,6 +90,10 @@ export function createJournal(deps: JournalDeps): Journal {
   const queue: Waiting[] = [];
   let running: Promise<void> | undefined;
   let transactionExists = deps.transactionExists;
+  const spare = paths.temporary(paths.transaction);
+  let spareMayExist = false;
+  let commits = 0;
+  let stopQuietTimer: (() => void) | undefined;
   let failure: { fault: StoreFault; error: StoreError } | undefined;
 
   function poison(cause: unknown): StoreError {
@@ -92,6 +108,7 @@ export function createJournal(deps: JournalDeps): Journal {
         { cause },
       );
       failure = { fault, error };
+      stop();
       deps.poisoned(error, fault);
     }
     for (const waiting of queue.splice(0)) waiting.reject(failure.error);
@@ -105,18 +122,59 @@ export function createJournal(deps: JournalDeps): Journal {
 
   async function commitEntries(entries: readonly Entry[]): Promise<void> {
     await deps.guard();
-    const merged = new Map<string, Entry>();
-    for (const entry of carry.entries()) merged.set(entry.id, entry);
-    for (const entry of entries) merged.set(entry.id, entry);
     const createdAt = new Date(deps.clock.now()).toISOString();
-    const data = transactionData(deps.ids.uuid(), createdAt, merged.values());
+    const data = carry.content(entries, deps.ids.uuid(), createdAt);
+    const { transaction } = paths;
+    const swap = transactionExists;
     await fs.run([
-      ...replaceSteps(paths.transaction, paths.temporary(paths.transaction), data, "transaction"),
+      {
+        op: "write",
+        path: spare,
+        data,
+        mode: FILE_MODE,
+        sync: true,
+        reuse: true,
+        label: "transaction.write",
+      },
+      { op: "rename", from: spare, to: transaction, swap, label: "transaction.rename" },
       { op: "syncDir", path: paths.stateDir, label: "transaction.sync" },
     ]);
     transactionExists = true;
+    spareMayExist = swap;
+    commits += 1;
+    watchForQuiet();
     carry.commit(entries);
     deps.committed(entries);
+  }
+
+  function watchForQuiet(): void {
+    if (stopQuietTimer !== undefined) return;
+    const seen = commits;
+    stopQuietTimer = deps.clock.timer(QUIET_MS, () => {
+      stopQuietTimer = undefined;
+      if (failure !== undefined) return;
+      if (commits !== seen) watchForQuiet();
+      else void enqueue({ entries: [], before: removeSpares });
+    });
+  }
+
+  function stop(): void {
+    stopQuietTimer?.();
+    stopQuietTimer = undefined;
+  }
+
+  function spareSteps(): FileStep[] {
+    const steps = carry.forgetSpares();
+    if (spareMayExist) steps.push({ op: "unlink", path: spare, missingOk: true, label: "spare.unlink" });
+    spareMayExist = false;
+    return steps;
+  }
+
+  /** What remains after a failure is a temporary as any other: the next opening removes it. */
+  async function removeSpares(): Promise<void> {
+    await carry.idle();
+    const steps = spareSteps();
+    if (steps.length > 0) await fs.run(steps).catch(() => {});
   }
 
   async function drainCarry(): Promise<void> {
@@ -216,6 +274,7 @@ export function createJournal(deps: JournalDeps): Journal {
 
   async function removeTransaction(): Promise<void> {
     await drainCarry();
+    await removeSpares();
     if (!transactionExists) return;
     await fs.run([
       { op: "unlink", path: paths.transaction, missingOk: false, label: "transaction.unlink" },
@@ -239,6 +298,7 @@ export function createJournal(deps: JournalDeps): Journal {
     enqueue,
     fault: () => failure?.fault,
     drain: () => enqueue({ entries: [], before: removeTransaction }),
+    stop,
     async idle() {
       do {
         await running;

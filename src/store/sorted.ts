@@ -29,6 +29,9 @@ export function createSorted<T>(compare: (a: T, b: T) => number, initial: readon
   function chunkIndex(item: T): number {
     let low = 0;
     let high = chunks.length - 1;
+    // Most that is added is the newest, and so belongs at one of the ends.
+    const first = chunks[0]?.at(-1);
+    if (first !== undefined && compare(item, first) <= 0) return 0;
     while (low < high) {
       const middle = (low + high) >> 1;
       const last = chunks[middle]?.at(-1);
@@ -42,6 +45,8 @@ export function createSorted<T>(compare: (a: T, b: T) => number, initial: readon
   function position(chunk: readonly T[], item: T): number {
     let low = 0;
     let high = chunk.length;
+    if (high === 0 || compare(item, chunk[0] as T) <= 0) return 0;
+    if (compare(chunk[high - 1] as T, item) < 0) return high;
     while (low < high) {
       const middle = (low + high) >> 1;
       if (compare(chunk[middle] as T, item) < 0) low = middle + 1;

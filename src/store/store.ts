@@ -83,11 +83,17 @@ export function createStore(deps: StoreDeps): OpenedStore {
     stats: () => durable.stats(),
     found: inspection.manifest,
   });
-  const carry = createCarry(fs, paths);
-  carry.commit([
-    ...(inspection.transaction?.writes ?? []).map((record) => putEntry(record, encodeRecord(record))),
-    ...(inspection.transaction?.deletes ?? []).map(deleteEntry),
-  ]);
+  const deleted = inspection.transaction?.deletes ?? [];
+  const carry = createCarry({
+    fs,
+    paths,
+    spares: deps.carryLimits.spares,
+    carried: [
+      ...(inspection.transaction?.writes ?? []).map((record) => putEntry(record, encodeRecord(record))),
+      ...deleted.map(deleteEntry),
+    ],
+    filed: [...inspection.records.keys(), ...deleted],
+  });
   let guardInstalled = inspection.guard;
   const listeners = new Set<(changed: readonly string[]) => void>();
   const promises = new WeakMap<object, Promise<void>>();
@@ -275,6 +281,7 @@ export function createStore(deps: StoreDeps): OpenedStore {
 
   async function giveUp(): Promise<void> {
     snapshots.stop();
+    journal.stop();
     // Whoever owns the directory next must find nothing of ours still on its way.
     await Promise.all([journal.idle(), snapshots.idle(), manifest.stop()]);
     deps.lock.release();

@@ -1,54 +1,153 @@
+import { KIB, MIB } from "../core/limits.ts";
 import type { ContinuationRecord } from "../core/record.ts";
 
-/** One version of one record on its way to the disk. The object itself is the identity of the version. */
+/**
+ * Owns: versions of records on their way to the disk, and the content of the transaction file that carries them.
+ * Does not own: which versions it carries when (journal.ts, checkpoint.ts).
+ *
+ * I1. The content is byte for byte what `fileJson` gives for the frame of store-format.md §6.
+ * I2. What `content` returned does not change before the next call of `put` or `content`; `drop` only takes note.
+ */
+
+/** One version of one record. The object itself is the identity of the version. */
 export interface Entry {
   readonly id: string;
   /** Undefined for a delete. */
   readonly record: ContinuationRecord | undefined;
-  /** Content of the record file; empty for a delete. */
-  readonly body: string;
-  /** The same as it stands in a transaction file, without the comma; encoded once, as many commits may carry it. */
-  readonly piece: Uint8Array;
+  /** As it stands in a transaction file, without the indentation of its first line. */
+  readonly text: string;
   /** What it adds to a transaction file, in bytes. */
   readonly bytes: number;
 }
 
-/** A comma and a line break. */
-const SEPARATOR = Uint8Array.of(0x2c, 0x0a);
+/** Between two members of a list in the file, or before the first. */
+const BEFORE_MEMBER = ",\n    ";
 
 /** `body` is the record's own file content (`encodeRecord`). A raw line break in it is always indentation. */
 export function putEntry(record: ContinuationRecord, body: string): Entry {
-  return entry(record.continuationId, record, body, body.slice(0, -1).replaceAll("\n", "\n    "));
+  return entry(record.continuationId, record, body.slice(0, -1).replaceAll("\n", "\n    "));
 }
 
 export function deleteEntry(id: string): Entry {
-  return entry(id, undefined, "", JSON.stringify(id));
+  return entry(id, undefined, JSON.stringify(id));
 }
 
-function entry(id: string, record: ContinuationRecord | undefined, body: string, text: string): Entry {
-  const piece = Buffer.from(`    ${text}`, "utf8");
-  return { id, record, body, piece, bytes: piece.length + SEPARATOR.length };
+/** The content of the record's own file. */
+export function recordBody({ text }: Entry): string {
+  return `${text.replaceAll("\n    ", "\n")}\n`;
 }
 
-/** The file of store-format.md §6, byte for byte what `fileJson` would give, from pieces already made. */
-export function transactionData(generation: string, createdAt: string, entries: Iterable<Entry>): Uint8Array {
-  const writes: Uint8Array[] = [];
-  const deletes: Uint8Array[] = [];
-  for (const entry of entries) {
-    const list = entry.record === undefined ? deletes : writes;
-    if (list.length > 0) list.push(SEPARATOR);
-    list.push(entry.piece);
+function entry(id: string, record: ContinuationRecord | undefined, text: string): Entry {
+  return { id, record, text, bytes: BEFORE_MEMBER.length + Buffer.byteLength(text, "utf8") };
+}
+
+/**
+ * The transaction file as it grows. Its bytes are kept from commit to commit, so that one costs what is new and not
+ * what is carried, and in shared memory, so that the thread that writes them needs no copy.
+ */
+export interface TransactionFile {
+  /** Takes the place of an older version of the same record. */
+  put(entry: Entry): void;
+  /** The version is durable in its own file. No effect when a newer one has taken its place. */
+  drop(entry: Entry): void;
+  content(generation: string, createdAt: string): Uint8Array;
+}
+
+interface Member {
+  readonly entry: Entry;
+  at: number;
+}
+
+/** Room for the frame up to the first member. It is written against that, as its length may vary. */
+const HEAD_ROOM = 1 * KIB;
+const FIRST_CAPACITY = 64 * KIB;
+/** More than this is given back when nothing is carried. */
+const KEPT_CAPACITY = 4 * MIB;
+
+export function createTransactionFile(): TransactionFile {
+  // Writes stand in `buffer`, in the order of the map, each after BEFORE_MEMBER; between them may be what was dropped.
+  const writes = new Map<string, Member>();
+  const deletes = new Map<string, Entry>();
+  let buffer: Buffer = Buffer.alloc(0);
+  let end = HEAD_ROOM;
+
+  function reserve(bytes: number): void {
+    const needed = end + bytes;
+    if (needed <= buffer.length) return;
+    let capacity = Math.max(FIRST_CAPACITY, buffer.length);
+    while (capacity < needed) capacity *= 2;
+    const larger = Buffer.from(new SharedArrayBuffer(capacity));
+    buffer.copy(larger, 0, 0, end);
+    buffer = larger;
   }
-  const head = `{
+
+  function append(text: string): void {
+    end += buffer.write(text, end, "utf8");
+  }
+
+  /** Closes the gaps that dropped and replaced versions left, run by run. */
+  function compact(): void {
+    let to = HEAD_ROOM;
+    let from = HEAD_ROOM;
+    let length = 0;
+    const moveRun = () => {
+      if (from !== to) buffer.copyWithin(to, from, from + length);
+      to += length;
+    };
+    for (const member of writes.values()) {
+      if (member.at !== from + length) {
+        moveRun();
+        from = member.at;
+        length = 0;
+      }
+      member.at = to + length;
+      length += member.entry.bytes;
+    }
+    moveRun();
+    end = to;
+  }
+
+  return {
+    put(entry) {
+      writes.delete(entry.id);
+      deletes.delete(entry.id);
+      if (entry.record === undefined) {
+        deletes.set(entry.id, entry);
+        return;
+      }
+      if (writes.size === 0) end = HEAD_ROOM;
+      reserve(entry.bytes);
+      writes.set(entry.id, { entry, at: end });
+      append(BEFORE_MEMBER);
+      append(entry.text);
+    },
+    drop(entry) {
+      if (writes.get(entry.id)?.entry === entry) writes.delete(entry.id);
+      if (deletes.get(entry.id) === entry) deletes.delete(entry.id);
+      if (writes.size === 0 && buffer.length > KEPT_CAPACITY) buffer = Buffer.alloc(0);
+    },
+    content(generation, createdAt) {
+      compact();
+      const head = `{
   "schemaVersion": 3,
   "generation": ${JSON.stringify(generation)},
   "createdAt": ${JSON.stringify(createdAt)},
-`;
-  return Buffer.concat([
-    Buffer.from(`${head}  "writes": [${writes.length === 0 ? "" : "\n"}`),
-    ...writes,
-    Buffer.from(`${writes.length === 0 ? "" : "\n  "}],\n  "deletes": [${deletes.length === 0 ? "" : "\n"}`),
-    ...deletes,
-    Buffer.from(`${deletes.length === 0 ? "" : "\n  "}]\n}\n`),
-  ]);
+  "writes": `;
+      let tail = writes.size === 0 ? "[" : "\n  ";
+      tail += `],\n  "deletes": [`;
+      let separator = BEFORE_MEMBER.slice(1);
+      for (const { text } of deletes.values()) {
+        tail += separator + text;
+        separator = BEFORE_MEMBER;
+      }
+      tail += `${deletes.size === 0 ? "" : "\n  "}]\n}\n`;
+      const tailBytes = Buffer.byteLength(tail, "utf8");
+      reserve(tailBytes);
+      buffer.write(tail, end, "utf8");
+      // The comma before the first member becomes the bracket of the list; the first stays the first until it leaves.
+      if (writes.size > 0) buffer.write("[", HEAD_ROOM);
+      const start = HEAD_ROOM - buffer.write(head, HEAD_ROOM - Buffer.byteLength(head, "utf8"), "utf8");
+      return new Uint8Array(buffer.buffer, buffer.byteOffset + start, end + tailBytes - start);
+    },
+  };
 }

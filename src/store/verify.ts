@@ -10,6 +10,7 @@ import { equalDigests, sha256Hex } from "../core/digest.ts";
 import type { FileSystem } from "../core/ports/platform.ts";
 import { type ContinuationRecord, recordFileName } from "../core/record.ts";
 import { readRecordFile, readTransaction } from "./inspect.ts";
+import { liveReads } from "./live-reads.ts";
 import { storePaths } from "./paths.ts";
 import { readSecret } from "./secret.ts";
 import { readSnapshot } from "./snapshots.ts";
@@ -36,8 +37,8 @@ export function verifyContinuation(options: {
   stateDir: string;
   continuationId: string;
 }): Verification | undefined {
-  const { fs } = options;
   const paths = storePaths(options.stateDir);
+  const fs = liveReads(options.fs, paths);
   const record = currentRecord(fs, options.stateDir, options.continuationId);
   if (record === undefined) return undefined;
   const secretFile = readSecret(fs, paths);

@@ -23,7 +23,8 @@ const STEPS = words(`
   temporary.unlink guard.mkdir guard.parent.sync guard.write guard.rename guard.sync
   manifest.write manifest.rename manifest.sync
   transaction.write transaction.rename transaction.sync transaction.unlink transaction.unlink.sync
-  record.write record.data.sync record.rename record.unlink records.sync
+  record.write record.data.sync record.rename record.retire record.unlink records.sync
+  spare.unlink
   snapshot.write snapshot.rename snapshot.sync snapshot.unlink
   marker.write marker.rename marker.sync marker.unlink marker.unlink.sync`);
 const SURVIVALS = ["all", "none", "only change n of n", "all but change n of n", "the first n of n"];

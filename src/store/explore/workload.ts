@@ -47,9 +47,9 @@ export const GROUPS = 3;
 const ERRNOS = ["ENOSPC", "EIO", "EROFS", "EMFILE"] as const;
 /** Carried bytes: so few that each commit makes a checkpoint, some commits, many commits, the real ones. */
 const CARRIES: readonly [CarryLimits, ...CarryLimits[]] = [
-  { startBytes: 1, maxBytes: 2_000 },
-  { startBytes: 3_000, maxBytes: 9_000 },
-  { startBytes: 8_000, maxBytes: 20_000 },
+  { startBytes: 1, maxBytes: 2_000, spares: 0 },
+  { startBytes: 3_000, maxBytes: 9_000, spares: 2 },
+  { startBytes: 8_000, maxBytes: 20_000, spares: 4 },
   CARRY_LIMITS,
 ];
 

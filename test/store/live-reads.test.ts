@@ -1,0 +1,92 @@
+import { describe, expect, test } from "bun:test";
+import type { FileStep, FileSystem } from "../../src/core/ports/platform.ts";
+import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
+import { checkContinuationStore } from "../../src/store/check.ts";
+import { liveReads } from "../../src/store/live-reads.ts";
+import { storePaths } from "../../src/store/paths.ts";
+import { readSecureFile } from "../../src/store/secure.ts";
+import { claim, openStore, STATE_DIR } from "../support/store-harness.ts";
+
+const paths = storePaths(STATE_DIR);
+const SPARE = `${paths.transaction}.spare`;
+
+/** What a host does to the file while it is being read: the names are swapped, and the one out of use is written over. */
+function replacing(fs: FileSystem, path: string, contents: string[]): FileSystem {
+  const write = (data: string): FileStep => ({
+    op: "write",
+    path: SPARE,
+    data,
+    mode: 0o600,
+    sync: true,
+    reuse: true,
+    label: "test",
+  });
+  return {
+    ...fs,
+    open(opened, label) {
+      const handle = fs.open(opened, label);
+      if (handle === undefined || opened !== path) return handle;
+      return {
+        ...handle,
+        read(length) {
+          const next = contents.shift();
+          if (next !== undefined) {
+            fs.runSync([write(next), { op: "rename", from: SPARE, to: path, swap: true, label: "test" }]);
+            fs.runSync([write("half of something else".slice(0, handle.stat().size))]);
+          }
+          return handle.read(length);
+        },
+      };
+    },
+  };
+}
+
+describe("reading a directory that a host has open", () => {
+  test("gives a version that was there as a whole, however often it is replaced meanwhile", () => {
+    const fs = createMemoryFileSystem();
+    fs.seed(paths.transaction, "the first");
+    const reads = liveReads(replacing(fs, paths.transaction, ["the second", "the third"]), paths);
+    const data = readSecureFile(reads, paths.transaction, 1_000, "test");
+    expect(Buffer.from(data ?? []).toString()).toBe("the third");
+    const plain = replacing(fs, paths.transaction, ["the fourth"]);
+    const torn = readSecureFile(plain, paths.transaction, 1_000, "test");
+    expect(Buffer.from(torn ?? []).toString()).toBe("half of s");
+  });
+
+  test("gives up on a file that never stands still, and still refuses what is unsafe", () => {
+    const fs = createMemoryFileSystem();
+    fs.seed(paths.transaction, "x".repeat(40));
+    const restless = replacing(
+      fs,
+      paths.transaction,
+      Array.from({ length: 100 }, (_, at) => "y".repeat(40 + at)),
+    );
+    expect(() => readSecureFile(liveReads(restless, paths), paths.transaction, 1_000, "test")).toThrow(
+      "while it was read",
+    );
+    fs.seed(paths.transaction, "loose", 0o644);
+    const reads = liveReads(fs, paths);
+    expect(() => readSecureFile(reads, paths.transaction, 1_000, "test")).toThrow(
+      "must not be open to group",
+    );
+    expect(() => readSecureFile(reads, paths.transaction, 2, "test")).toThrow();
+  });
+
+  test("the check finds nothing in a store whose transaction is written over while it is read", async () => {
+    const fs = createMemoryFileSystem();
+    const store = await openStore({ fs });
+    await store.commit({ puts: [claim("a")] });
+    const versions: string[] = [];
+    for (const id of ["b", "c", "d", "e"]) {
+      await store.commit({ puts: [claim(id)] });
+      versions.push(fs.files()[paths.transaction] ?? "");
+    }
+    const check = checkContinuationStore({
+      fs: replacing(fs, paths.transaction, versions),
+      stateDir: STATE_DIR,
+    });
+    expect(check.findings).toEqual([]);
+    expect(check.records).toBe(5);
+    await store.close();
+  });
+});
