@@ -19,7 +19,7 @@ import { type Redact, stderrLines } from "./stderr-lines.ts";
 
 const TERM_AFTER_MS = 2_000;
 const KILL_AFTER_MS = 5_000;
-/** How long output may still arrive after the child's exit while a helper holds its pipe open. */
+/** How long output may still arrive after the child's exit while a helper holds its pipe open, or the exit after it. */
 const DRAIN_MS = 250;
 
 export interface StdioOptions {
@@ -54,8 +54,8 @@ export function createStdioTransport(options: StdioOptions, codec: StdioCodec): 
   let exit: string | undefined;
   let closing: Promise<void> | undefined;
   let finished = false;
-  /** A message went beyond the codec's bound. */
-  let overflowed = false;
+  /** Why nothing more can be understood of a child that runs, in words. */
+  let useless: string | undefined;
   let forget = () => {};
   let protocolVersion: string | undefined;
 
@@ -84,7 +84,7 @@ export function createStdioTransport(options: StdioOptions, codec: StdioCodec): 
       buffer.append(chunk);
     } catch (error) {
       // Nothing after it can be understood.
-      overflowed = true;
+      useless = `sent a message of more than ${codec.STDIO_DEFAULT_MAX_BUFFER_SIZE / MIB} MiB`;
       transport.onerror?.(error as Error);
       void transport.close();
       return;
@@ -125,10 +125,7 @@ export function createStdioTransport(options: StdioOptions, codec: StdioCodec): 
     setProtocolVersion(version) {
       protocolVersion = version;
     },
-    exitText() {
-      if (!overflowed) return exit;
-      return `sent a message of more than ${codec.STDIO_DEFAULT_MAX_BUFFER_SIZE / MIB} MiB`;
-    },
+    exitText: () => useless ?? exit,
     start() {
       const started = Promise.withResolvers<void>();
       const announced = options.guard?.announce();
@@ -159,6 +156,14 @@ export function createStdioTransport(options: StdioOptions, codec: StdioCodec): 
       running.on("close", finish);
       running.stdin?.on("error", (error) => transport.onerror?.(error));
       running.stdout?.on("data", read);
+      running.stdout?.on("end", () => {
+        // An ordinary end closes it, too, and is told by the process.
+        clock.timer(DRAIN_MS, () => {
+          if (exit !== undefined || closing !== undefined) return;
+          useless = "closed its output";
+          void transport.close();
+        });
+      });
       running.stdout?.on("error", (error) => transport.onerror?.(error));
       running.stderr?.setEncoding("utf8");
       running.stderr?.on("data", (text: string) => lines.write(text));

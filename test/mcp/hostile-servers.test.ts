@@ -3,6 +3,7 @@ import { join } from "node:path";
 import type { ToolHost } from "../../src/core/ports/tools.ts";
 import { createConnection } from "../../src/mcp/connection.ts";
 import { LIST_MAX_TOOLS, LIST_TIMEOUT_MS } from "../../src/mcp/listing.ts";
+import { createClock } from "../../src/platform/clock.ts";
 import { until } from "../support/binary.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { never, script, sessionRequest, toolHost } from "../support/mcp-host.ts";
@@ -38,6 +39,22 @@ describe("a server that", () => {
   ])("(%s) is lost in a call leaves an unknown outcome that says how", async (tool, why) => {
     const error = await (await open("")).call(tool, {}, never).catch((thrown: unknown) => thrown);
     expect(String(error)).toBe(`McpError: raw: ${why}; the outcome is unknown`);
+  });
+
+  test("closes its output and lives on is taken for lost, and ended", async () => {
+    // The shell stays when the server behind it has gone.
+    const wrapper = 'exec 3<&0; "$0" "$1" <&3 & exec 3<&- >&-; wait; exec sleep 600';
+    const { command = "" } = script(RAW);
+    const host = toolHost(
+      { raw: { command: "/bin/sh", args: ["-c", wrapper, command, RAW] } },
+      { clock: { now: () => 0, timer: (delayMs, fire) => createClock().timer(delayMs / 20, fire) } },
+    );
+    hosts.push(host);
+    const session = await host.open(sessionRequest());
+    const error = await session.call("exit", {}, never).catch((thrown: unknown) => thrown);
+    expect(String(error)).toBe(
+      "McpError: raw: the process closed its output during the call; the outcome is unknown",
+    );
   });
 
   test("prints what is no message is understood all the same", async () => {
