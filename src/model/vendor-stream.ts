@@ -4,6 +4,7 @@ import type { JsonObject, JsonValue } from "../core/json.ts";
 import { MODEL_ANSWER_MAX_CHARS, MODEL_TOOL_CALLS_MAX } from "../core/limits.ts";
 import type { ModelRequest, ModelResult, ReplyPart, StopReason, ToolCall } from "../core/ports/model.ts";
 import { modelFailure } from "./failures.ts";
+import { createThinkSplitter, type Split } from "./think-tags.ts";
 
 /**
  * Owns: one streamed answer from the vendor library's parts to a result.
@@ -11,7 +12,7 @@ import { modelFailure } from "./failures.ts";
  * I1. A result is returned only when the provider itself said that it finished; a stream that just ends is an error.
  * I2. Tool arguments that are not valid JSON come back as the string that the model wrote, so that the tool host
  *     can report them and the model can correct itself.
- * I3. Reasoning goes into the reply's parts only, never to `onText`.
+ * I3. Reasoning goes into the reply's parts only, never to `onText`; also what a local server leaves in the text.
  */
 
 type VendorPart = TextStreamPart<ToolSet>;
@@ -26,7 +27,9 @@ export async function readAnswer(
   stream: AsyncIterable<VendorPart>,
   request: Pick<ModelRequest, "onText">,
   model: string,
+  { splitThinking = false }: { splitThinking?: boolean } = {},
 ): Promise<ModelResult> {
+  const splitter = splitThinking ? createThinkSplitter() : undefined;
   let text = "";
   const toolCalls: ToolCall[] = [];
   const parts: ReplyPart[] = [];
@@ -52,27 +55,41 @@ export async function readAnswer(
     Object.assign(part, vendorData(metadata));
   };
 
+  const write = (id: string, piece: string, metadata: Metadata) => {
+    grow("text", id, piece, metadata);
+    if (piece === "") return;
+    text += piece;
+    tell(request, piece);
+  };
+  const writeSplit = (id: string, splits: readonly Split[]) => {
+    for (const each of splits) {
+      if (each.type === "text") write(id, each.text, undefined);
+      else grow("reasoning", id, each.text, undefined);
+    }
+  };
+  let lastId = "";
+
   for await (const part of stream) {
     switch (part.type) {
       case "text-start":
-        begin("text", part.id, part.providerMetadata);
+        // Split, a text may come after its reasoning: it begins with its first piece.
+        if (splitter === undefined) begin("text", part.id, part.providerMetadata);
         break;
       case "reasoning-start":
         begin("reasoning", part.id, part.providerMetadata);
         break;
       case "text-delta":
         count(part.text);
-        grow("text", part.id, part.text, part.providerMetadata);
-        if (part.text === "") break;
-        text += part.text;
-        tell(request, part.text);
+        lastId = part.id;
+        if (splitter === undefined) write(part.id, part.text, part.providerMetadata);
+        else writeSplit(part.id, splitter.push(part.text));
         break;
       case "reasoning-delta":
         count(part.text);
         grow("reasoning", part.id, part.text, part.providerMetadata);
         break;
       case "text-end":
-        grow("text", part.id, "", part.providerMetadata);
+        if (splitter === undefined) grow("text", part.id, "", part.providerMetadata);
         break;
       case "reasoning-end":
         grow("reasoning", part.id, "", part.providerMetadata);
@@ -84,6 +101,7 @@ export async function readAnswer(
         if (toolCalls.length === MODEL_TOOL_CALLS_MAX) {
           throw modelFailure("too_long", model, `limit ${MODEL_TOOL_CALLS_MAX} tool calls`);
         }
+        writeSplit(lastId, splitter?.end() ?? []);
         parts.push({ type: "tool_call", index: toolCalls.length, ...vendorData(part.providerMetadata) });
         toolCalls.push({ callId: part.toolCallId, name: part.toolName, input: part.input as JsonValue });
         break;
@@ -92,6 +110,7 @@ export async function readAnswer(
       case "finish": {
         const stopReason = stopReasonOf(part.finishReason, part.rawFinishReason, toolCalls.length > 0);
         if (stopReason === undefined) throw modelFailure("broken_off", model);
+        writeSplit(lastId, splitter?.end() ?? []);
         const { inputTokens, outputTokens } = part.totalUsage;
         return {
           text,

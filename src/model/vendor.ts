@@ -108,7 +108,8 @@ export function createVendorModel(options: VendorModelOptions): Model {
       // The default prints the error, with the request in it, to the console.
       onError: () => {},
     });
-    const result = await readAnswer(answer.stream, request, name);
+    const splitThinking = resolved.kind === "openai_compat";
+    const result = await readAnswer(answer.stream, request, name, { splitThinking });
     const { inputTokens } = result;
     return inputTokens === undefined
       ? result
