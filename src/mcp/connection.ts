@@ -230,10 +230,7 @@ export function createConnection(options: ConnectionOptions): Connection {
 
     about() {
       if (client === undefined || !connected) return undefined;
-      const transport = opened?.transport;
-      const agreed =
-        transport !== undefined && "protocolVersion" in transport ? transport.protocolVersion : undefined;
-      return { version: serverVersion(client), protocol: typeof agreed === "string" ? agreed : undefined };
+      return { version: serverVersion(client), protocol: opened?.protocol() };
     },
 
     close() {

@@ -38,6 +38,8 @@ export interface TransportOptions {
 export interface Opened {
   readonly transport: Transport;
   readonly stdio?: StdioTransport;
+  /** The version of the protocol that was agreed on; undefined before. */
+  readonly protocol: () => string | undefined;
   /** Takes what is secret in the server's entry and environment out of its words. */
   readonly redact: Redact;
   /** Tells an HTTP server that its session is over. */
@@ -86,7 +88,13 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
         },
         codec,
       );
-      return { transport: stdio, stdio, redact, hasSession: () => false };
+      return {
+        transport: stdio,
+        stdio,
+        redact,
+        protocol: () => stdio.protocolVersion,
+        hasSession: () => false,
+      };
     }
     case "http": {
       const { StreamableHTTPClientTransport } = await import(
@@ -100,6 +108,7 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
       });
       return {
         transport,
+        protocol: () => transport.protocolVersion,
         redact: redactor([...secrets, ...headerSecrets(target.headers)]),
         farewell: () => transport.terminateSession(),
         hasSession: () => transport.sessionId !== undefined,
@@ -114,8 +123,16 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
           shortRefusals(authorizedFetch(directFetch, target.url, options.oauth, clock), clock),
         ),
       });
+      // It keeps the version to itself.
+      let protocol: string | undefined;
+      const adopt = transport.setProtocolVersion.bind(transport);
+      transport.setProtocolVersion = (version) => {
+        protocol = version;
+        adopt(version);
+      };
       return {
         transport,
+        protocol: () => protocol,
         redact: redactor([...secrets, ...headerSecrets(target.headers)]),
         hasSession: () => true,
         isDrop: (error) => error instanceof SseError,

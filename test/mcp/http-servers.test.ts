@@ -495,6 +495,24 @@ test("an SSE server that refuses a call with 4xx gives an outcome, a 5xx an unkn
   expect(String(error)).not.toContain("secret");
 });
 
+test("an SSE server and we agree on a protocol", async () => {
+  const connection = createConnection({
+    server: "web",
+    spec: { type: "sse", url: await sse([]) },
+    grant: "unselected",
+    context: "unselected",
+    baseEnv: {},
+    authority: [],
+    cwd: "/",
+    timeouts: { inactivityMs: 5_000, totalMs: 5_000 },
+    clock: createFakeClock(),
+    logger: silentLogger,
+  });
+  cleanups.push(() => connection.close());
+  await connection.connect(never);
+  expect(connection.about()).toEqual({ version: "web@1", protocol: "2025-11-25" });
+});
+
 test("an SSE server that is not selected serves its tools, without claim values", async () => {
   const seen: IncomingHttpHeaders[] = [];
   const session = await open(await sse(seen), "sse", false);
