@@ -186,8 +186,7 @@ export function createConnection(options: ConnectionOptions): Connection {
           text: `The server ${server} is no longer connected; nothing was sent to it.`,
         };
       }
-      if (signal.aborted)
-        throw new McpError("mcp_failed", `${server}: the call was aborted before it was sent`);
+      if (signal.aborted) throw notSent(server);
       const { CallToolResultSchema } = await import("@modelcontextprotocol/sdk/types.js");
       const limit = new AbortController();
       const cancelTotal = clock.timer(timeouts.totalMs, () => limit.abort("total time-out"));
@@ -239,6 +238,11 @@ export function createConnection(options: ConnectionOptions): Connection {
       return closing;
     },
   };
+}
+
+/** A call that was aborted before the server heard of it. */
+export function notSent(server: string): McpError {
+  return new McpError("mcp_failed", `${server}: the call was aborted before it was sent`);
 }
 
 /** Calls of several runs may be under way at one server, so it is not told whose question it was. */

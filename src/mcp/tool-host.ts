@@ -17,9 +17,10 @@ import type {
 import { buildCatalogue } from "./catalogue.ts";
 import { type ContextGrant, publicEnvironment, valuesOf } from "./claim-injection.ts";
 import { createClientPool, type Loan } from "./client-pool.ts";
-import { createConnection, type RequestTimeouts } from "./connection.ts";
+import { createConnection, notSent, type RequestTimeouts } from "./connection.ts";
 import type { OAuthStore } from "./oauth-store.ts";
 import type { ProcessGuard } from "./process-guard.ts";
+import { unlessAborted } from "./unless-aborted.ts";
 
 export type { RequestTimeouts } from "./connection.ts";
 
@@ -203,7 +204,9 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
       const connection = await connectionFor(tool, during);
       if (connection === undefined) return refused(`The server ${server} can't be reached now.`);
       // The server may have changed or been replaced since the model saw the tool.
-      const listing = connection.isOpen() ? await connection.list() : undefined;
+      const listing = connection.isOpen()
+        ? await unlessAborted(connection.list(), during, () => notSent(server))
+        : undefined;
       const now = listing?.tools.find(({ name }) => name === tool.tool);
       // Its digest says nothing of that it changes nothing, which this run relies on.
       const isSame = now?.digest === tool.digest && (now.readOnly || !tool.readOnly);

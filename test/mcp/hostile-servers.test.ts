@@ -57,6 +57,15 @@ describe("a server that", () => {
     );
   });
 
+  test("does not give its changed list holds up no call that is aborted", async () => {
+    const session = await open("");
+    expect((await session.call("change", {}, never)).text).toBe("changed");
+    const stop = new AbortController();
+    const call = session.call("odd", {}, stop.signal).catch((thrown: unknown) => thrown);
+    stop.abort();
+    expect(String(await call)).toBe("McpError: raw: the call was aborted before it was sent");
+  });
+
   test("prints what is no message is understood all the same", async () => {
     const session = await open("noisy");
     expect(session.warnings).toEqual([]);

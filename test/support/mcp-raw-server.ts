@@ -11,13 +11,17 @@ const send = (message: object): void => {
 };
 const tool = (name: string, description = "") => ({ name, description, inputSchema: { type: "object" } });
 
+/** The list was said to have changed; the new one never comes. */
+let changed = false;
+
 function list(cursor: string | undefined) {
+  if (changed) return undefined;
   if (mode === "many") return { tools: Array.from({ length: 2_000 }, (_, at) => tool(`tool-${at}`)) };
   if (mode === "twins")
     return { tools: [tool("twin", "first"), tool("twin", "second"), tool("\u001b[2Jname")] };
   if (mode === "slow" && cursor !== undefined) return undefined;
   if (mode === "slow") return { tools: [tool("early")], nextCursor: "more" };
-  return { tools: [tool("big"), tool("odd"), tool("sample"), tool("exit")] };
+  return { tools: [tool("big"), tool("change"), tool("odd"), tool("sample"), tool("exit")] };
 }
 
 /** Waits for the answer to a request of ours. */
@@ -37,6 +41,11 @@ function call(name: string | undefined, answer: (text: string) => void): void {
       break;
     case "exit":
       process.exit(5);
+      break;
+    case "change":
+      changed = true;
+      send({ method: "notifications/tools/list_changed" });
+      answer("changed");
       break;
     case "odd":
       // Answers that nobody asked for.
