@@ -95,17 +95,20 @@ export function createOperatorActions(
       const open = store.durable
         .inStates(NOT_KEPT)
         .filter((record) => waitsForOf(record, now, hold) !== undefined);
+      const from = after === undefined ? undefined : { ms: Date.parse(after[0]), id: after[1] };
       const rest = open
-        .map((record) => ({ record, due: dueOf(record) }))
-        .filter(({ due }) => after === undefined || byDeadline(due, after) > 0)
-        .sort((a, b) => byDeadline(a.due, b.due));
+        .map((record) => ({ record, ms: Date.parse(record.deadline), id: record.continuationId }))
+        .filter((promise) => from === undefined || byDeadline(promise, from) > 0)
+        .sort(byDeadline);
       const shown = rest.slice(0, limit);
       const last = shown.at(-1);
       return ok({
         owed: shown.map(({ record }) => owedOf(record, now, hold)),
         total: open.length,
         needPerson: open.filter((record) => needsPerson(record, now, hold)).length,
-        ...(last === undefined || shown.length === rest.length ? {} : { nextCursor: encodeCursor(last.due) }),
+        ...(last === undefined || shown.length === rest.length
+          ? {}
+          : { nextCursor: encodeCursor([last.record.deadline, last.id]) }),
       });
     },
 
@@ -201,13 +204,14 @@ function parseLimit(value: string | undefined, pageSize: number): number | undef
   return limit >= 1 && limit <= pageSize ? limit : undefined;
 }
 
-/** Where a record stands among the promises: its deadline, and its id among those of one deadline. */
-function dueOf({ deadline, continuationId }: ContinuationRecord): readonly [string, string] {
-  return [deadline, continuationId];
+/** Where a promise stands among others: its deadline, parsed once because that is slow, and its id among those of one. */
+interface Due {
+  readonly ms: number;
+  readonly id: string;
 }
 
-function byDeadline(a: readonly [string, string], b: readonly [string, string]): number {
-  return Date.parse(a[0]) - Date.parse(b[0]) || (a[1] < b[1] ? -1 : a[1] > b[1] ? 1 : 0);
+function byDeadline(a: Due, b: Due): number {
+  return a.ms - b.ms || (a.id < b.id ? -1 : a.id > b.id ? 1 : 0);
 }
 
 /** base64url of the JSON array `[createdAt, continuationId]` (`owed`: `[deadline, …]`) of the last row (protocol.md). */
