@@ -8,11 +8,13 @@ import { bounded } from "./bounded.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import { HELD_STATES, type Hold } from "./hold.ts";
 import type { Ledger } from "./ledger.ts";
+import { supportOf } from "./readiness.ts";
 import { type Decider, deliveryIsBound, type ProvedPost } from "./settle-delivered.ts";
 
 /**
  * Owns: asking the channel what became of the posts of `delivery_unknown` records, and of those that are held after a
- * restore: at start-up, when an outcome turns out unknown, once more when absence can count, and on demand. Never posts.
+ * restore: at start-up, when an outcome turns out unknown, once more when absence can count, when a channel comes up that
+ * was asked while it was not, and on demand. Never posts.
  *
  * I1. A proof settles the record, with its evidence in the receipt.
  * I2. Absence makes it deliverable again only when the channel's look is exact, or after the request's own time-out
@@ -25,6 +27,8 @@ export interface Prover {
   proveAll(): Promise<void>;
   /** Asks soon, and again when absence can count. Never throws. */
   consider(continuationId: string): void;
+  /** A channel came up: asks again for those that were asked for while theirs was not. Never throws. */
+  announceReady(): void;
   /** Asks now; resolves with the record as it is afterwards. */
   prove(continuationId: string): Promise<Result<ContinuationRecord>>;
   /** Cancels what was planned and waits for look-ups under way; the stop signal ends those. */
@@ -41,6 +45,8 @@ export function createProver(
   const { store, clock, limits, logger } = deps;
   const planned = new Map<string, () => void>();
   const waiting: string[] = [];
+  /** Asked for in vain while their channel was not up. */
+  const missed = new Set<string>();
   const running = new Set<Promise<void>>();
   let stopped = false;
 
@@ -105,13 +111,33 @@ export function createProver(
   const absenceCountsAt = (record: ContinuationRecord) =>
     Date.parse(sinceOf(record)) + limits.deliveryTimeoutMs + ABSENCE_GRACE_MS;
 
+  const unproved = (continuationId: string): ContinuationRecord | undefined => {
+    const record = store.durable.get(continuationId);
+    return record?.state === "delivery_unknown" || isHeld(record) ? record : undefined;
+  };
+
+  const isChannelDown = (record: ContinuationRecord): boolean =>
+    supportOf(record.replyToConversationId ?? "", deps) === "not_running";
+
   const proveQuietly = async (continuationId: string) => {
+    const before = unproved(continuationId);
+    const wasDown = before !== undefined && isChannelDown(before);
     try {
       await prove(continuationId);
     } catch (error) {
       logger.error("a proof could not be stored", { continuationId, error: errorText(error) });
     }
     plan(continuationId);
+    // It may have come up during the look, and its announcement is over.
+    if (wasDown) lookWhenUp(continuationId);
+  };
+
+  const lookWhenUp = (continuationId: string) => {
+    const record = unproved(continuationId);
+    missed.delete(continuationId);
+    if (record === undefined) return;
+    if (isChannelDown(record)) missed.add(continuationId);
+    else consider(continuationId);
   };
 
   /** One more look when absence can count; after that only an operator asks. */
@@ -163,6 +189,9 @@ export function createProver(
       while (running.size > 0) await Promise.all(running);
     },
     consider,
+    announceReady() {
+      for (const continuationId of [...missed]) lookWhenUp(continuationId);
+    },
     prove,
     async stop() {
       stopped = true;

@@ -56,7 +56,11 @@ export function createContinuationService(options: ContinuationServiceOptions): 
       }
     },
   });
-  const silence = options.delivery.onReady?.(() => worker.announceReady());
+  const announceReady = () => {
+    worker.announceReady();
+    prover.announceReady();
+  };
+  const silence = options.delivery.onReady?.(announceReady);
   const expectedOperatorToken = operatorToken(store.secret);
 
   let recovered: Promise<void> | undefined;
@@ -99,7 +103,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
 
     processDue: (limit) => worker.processDue(limit),
 
-    announceReady: () => worker.announceReady(),
+    announceReady,
 
     async stop() {
       outside.close();

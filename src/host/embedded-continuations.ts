@@ -138,6 +138,7 @@ export async function createContinuations(options: ContinuationsOptions): Promis
       logger,
     }));
   const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
+  const ready = options.synthesisReady?.bind(options);
   const service = createContinuationService({
     store,
     clock,
@@ -149,7 +150,7 @@ export async function createContinuations(options: ContinuationsOptions): Promis
     continuationServers,
     baseUrl: url,
     synthesis: {
-      ready: () => options.synthesisReady?.() ?? true,
+      ...(ready === undefined ? {} : { ready }),
       synthesize: (request) => options.synthesize(request),
     },
     delivery: {

@@ -1,7 +1,8 @@
 import type { JsonValue } from "../../src/core/json.ts";
 import { type ContinuationRecord, claimIdentity } from "../../src/core/record.ts";
 import { buildSnapshot, snapshotDigest, snapshotJson } from "../../src/core/snapshot.ts";
-import { type ClaimCase, createReferenceModel, type Owed } from "../support/reference-model.ts";
+import { createReferenceModel } from "../support/reference-model.ts";
+import type { ClaimCase, Owed } from "../support/reference-terms.ts";
 import { RUNS, type Sequence, SLOTS, type Step } from "./model-sequences.ts";
 import {
   createSystem,

@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import type { Setup, Weather } from "../support/reference-model.ts";
+import type { Setup, Weather } from "../support/reference-terms.ts";
 import type { Survivors } from "./model-system.ts";
 
 /** Command sequences as data, and their generation. */

@@ -10,7 +10,7 @@ import { type ContinuationRecord, type ContinuationState, STATES } from "../../s
 import { createMemoryFileSystem, type MemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { openContinuationStore } from "../../src/store/open.ts";
 import { createFakeIds } from "../support/fake-ids.ts";
-import { LIMITS, type Setup, type Weather } from "../support/reference-model.ts";
+import { LIMITS, type Setup, type Weather } from "../support/reference-terms.ts";
 import { silentLogger } from "../support/silent-logger.ts";
 
 /**

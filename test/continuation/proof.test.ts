@@ -169,6 +169,83 @@ test("a channel that fails and proves it each time is asked with back-off, and a
   });
 });
 
+describe("a channel that is not up when it is asked", () => {
+  /** An unknown post from long ago, a host that starts, and a channel that comes up later. */
+  async function restarted() {
+    const world = await createWorld();
+    world.script.deliver = async () => ({ kind: "unknown", code: "socket_closed", reason: "?" });
+    const answer = await world.claimed();
+    await world.submit(answer);
+    await world.settle();
+    await idle();
+    world.clock.advance(600_000);
+    await idle();
+    await world.service.stop();
+    await world.store.close();
+    const after = await world.restart();
+    let looks = 0;
+    after.script.supports = () => "not_running";
+    after.script.find = async () => {
+      looks += 1;
+      return after.script.supports("") === "supported"
+        ? { kind: "delivered", parts: [{ id: "p" }], evidence: "found" }
+        : { kind: "unknown" };
+    };
+    return { after, id: answer.continuationId, looks: () => looks };
+  }
+
+  test("is asked again when it is, once, and its proof counts", async () => {
+    const { after, id, looks } = await restarted();
+    await after.service.startWorker();
+    await idle();
+    after.announce();
+    after.clock.advance(600_000);
+    await idle();
+    expect([after.record(id).state, looks()]).toEqual(["delivery_unknown", 1]);
+    after.script.supports = () => "supported";
+    after.announce();
+    await idle();
+    expect(after.record(id)).toMatchObject({ state: "delivered", receipt: { proof: { evidence: "found" } } });
+    expect([looks(), after.posts.length]).toEqual([2, 0]);
+  });
+
+  test("is asked again when it comes up while it is asked", async () => {
+    const { after, id } = await restarted();
+    const { find } = after.script;
+    after.script.find = async (deliveryKey) => {
+      const found = await find(deliveryKey);
+      after.script.supports = () => "supported";
+      after.announce();
+      return found;
+    };
+    await after.service.startWorker();
+    await idle();
+    expect(after.record(id).state).toBe("delivered");
+  });
+
+  test("is not asked again and again when it is up and knows nothing", async () => {
+    const { after, id, looks } = await restarted();
+    after.script.supports = () => "supported";
+    after.script.find = async () => {
+      await idle(1);
+      return { kind: "unknown" };
+    };
+    let asked = 0;
+    const { find } = after.script;
+    after.script.find = (deliveryKey) => {
+      asked += 1;
+      return find(deliveryKey);
+    };
+    await after.service.startWorker();
+    await idle();
+    for (let time = 0; time < 20; time += 1) {
+      after.announce();
+      await idle(3);
+    }
+    expect([after.record(id).state, asked, looks()]).toEqual(["delivery_unknown", 1, 0]);
+  });
+});
+
 test("the next start asks for the oldest first, one after the other where one worker is allowed", async () => {
   const world = await createWorld({ limits: { maxConcurrent: 1 } });
   world.script.deliver = async () => ({ kind: "unknown", code: "socket_closed", reason: "?" });

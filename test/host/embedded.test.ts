@@ -207,11 +207,16 @@ test("a synthesis waits, at no attempt, until the embedder says that it is ready
   const { url } = await continuations.start();
   const id = await submitted(url, clock);
   await until("the deferral", async () => continuations.status(id)?.lastError?.code === "no_gpu");
+  // An answer that can't be read is not ready either.
+  ready = undefined as never;
+  clock.advance(1_000);
+  await until("the second deferral", async () => continuations.status(id)?.synthesisDeferrals === 2);
+  expect(continuations.status(id)?.lastError?.code).toBe("synthesis_preflight_failed");
   const waiting = continuations.status(id);
   expect([waiting?.state, waiting?.attempts.synthesis, waiting?.synthesisDeferrals]).toEqual([
     "result_received",
     0,
-    1,
+    2,
   ]);
   ready = true;
   continuations.announceReady();

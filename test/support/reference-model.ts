@@ -1,4 +1,14 @@
-import type { ContinuationMode, ContinuationState } from "../../src/core/record.ts";
+import {
+  type ClaimCase,
+  isSettled,
+  isTerminal,
+  LIMITS,
+  type Owed,
+  oldestFirst,
+  type Run,
+  type Setup,
+  type Weather,
+} from "./reference-terms.ts";
 
 /**
  * The continuation protocol said again, small, from reference/protocol.md: what must be true after each command, for
@@ -7,100 +17,9 @@ import type { ContinuationMode, ContinuationState } from "../../src/core/record.
  * goes first; with 16 slots nothing ever waits.
  */
 
-/** What a host is set up with. */
-export interface Setup {
-  readonly workers: 1 | 16;
-  readonly keep: {
-    readonly terminalMaxRecords: number;
-    readonly terminalMaxAgeMs: number;
-    readonly capturedTextMaxRecords: number;
-    readonly deadLetterTextMaxRecords: number;
-  };
-}
-
-export interface Weather {
-  readonly synthesis: "ok" | "empty" | "throw" | "hang";
-  readonly delivery: "delivered" | "retry" | "retry_in_5s" | "permanent" | "unknown" | "throw" | "hang";
-  readonly find: "found" | "absent_exact" | "absent" | "unknown" | "throw" | "hang";
-  readonly support: "supported" | "not_running" | "never";
-  readonly history: "ok" | "fails";
-}
-
-export const LIMITS = {
-  maxActiveRecords: 4,
-  maxActivePerOrigin: 2,
-  synthesisTimeoutMs: 300_000,
-  deliveryTimeoutMs: 120_000,
-};
 const SECOND = 1000;
 const GRACE_MS = 300_000;
 const THIRTY_DAYS = 30 * 86_400_000;
-
-/** One promise. Times in milliseconds. */
-export interface Owed {
-  readonly mode: ContinuationMode;
-  /** Interactive: index of its origin run. */
-  readonly run: number | undefined;
-  readonly origin: string;
-  readonly taskHash: string;
-  readonly deadline: number;
-  /** Its continuation id, once there is one: it breaks ties. */
-  id: string;
-  readonly createdAt: number;
-  updatedAt: number;
-  state: ContinuationState;
-  context: "pending" | "pinned" | "abandoned" | "detached_latest" | "scrubbed";
-  /** Which finalize of its run it is bound to. */
-  bound?: number | undefined;
-  holdsRef: boolean;
-  result?: { key: string; payload: string } | undefined;
-  actionable: boolean;
-  text?: "synthesized" | "origin_context_unavailable" | undefined;
-  hasText: boolean;
-  syntheses: number;
-  posts: number;
-  deferrals: number;
-  due?: number | undefined;
-  error?: string | undefined;
-  begun?: number | undefined;
-  /** Put off until the channel is ready, and nothing else. */
-  deferred: boolean;
-  receipt?: { kind: string; recorded?: boolean; proved?: boolean } | undefined;
-  // Only in the memory of a process:
-  /** May go on before it is due: its channel was announced. */
-  early: boolean;
-  call?: { kind: "synthesis" | "delivery"; ends: number } | undefined;
-  look?: { ends: number; automatic: boolean } | undefined;
-  lookAgain?: number | undefined;
-  /** Its stored versions since the command began; undefined before it existed. */
-  trail: (Owed | undefined)[];
-}
-
-export interface Run {
-  issued: boolean;
-  open: boolean;
-  over: boolean;
-  finalized: number | undefined;
-}
-
-const TERMINAL = new Set<ContinuationState>([
-  "delivered",
-  "delivery_unknown",
-  "expired",
-  "cancelled",
-  "dead_lettered",
-]);
-const isTerminal = (owed: Owed) => TERMINAL.has(owed.state);
-const isSettled = (owed: Owed) => isTerminal(owed) && owed.state !== "delivery_unknown";
-const oldestFirst = (a: Owed, b: Owed) => a.updatedAt - b.updatedAt || (a.id < b.id ? -1 : 1);
-
-export interface ClaimCase {
-  readonly mode: ContinuationMode;
-  readonly run: number | undefined;
-  readonly origin: string;
-  readonly taskHash: string;
-  readonly deadline: number;
-}
 
 export function createReferenceModel(startMs: number, weather: Weather, runCount: number, setup: Setup) {
   const { workers, keep } = setup;
@@ -113,6 +32,8 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     gone: new Map<number, Owed>(),
     /** Automatic looks that wait for another one to end. */
     looks: [] as Owed[],
+    /** Asked for in vain while the channel was down. */
+    missed: [] as Owed[],
     runs: Array.from(
       { length: runCount },
       (): Run => ({ issued: false, open: false, over: false, finalized: undefined }),
@@ -269,14 +190,15 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
   const absenceCounts = (owed: Owed) => (owed.begun ?? 0) + LIMITS.deliveryTimeoutMs + GRACE_MS;
 
   function look(owed: Owed, automatic: boolean): string {
+    const wasDown = model.weather.support === "not_running";
     if (owed.look !== undefined) {
-      if (automatic) plan(owed);
+      if (automatic) looked(owed, wasDown);
       return "resolution_in_progress";
     }
     if (owed.state !== "delivery_unknown") return "not_delivery_unknown";
     const { find } = model.weather;
     if (find === "hang") {
-      owed.look = { ends: model.now + LIMITS.deliveryTimeoutMs, automatic };
+      owed.look = { ends: model.now + LIMITS.deliveryTimeoutMs, automatic, wasDown };
       return "pending";
     }
     let answer = "ok";
@@ -284,8 +206,20 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     if (find === "absent_exact" || (find === "absent" && model.now >= absenceCounts(owed))) {
       answer = absent(owed);
     }
-    if (automatic) plan(owed);
+    if (automatic) looked(owed, wasDown);
     return answer;
+  }
+
+  function looked(owed: Owed, wasDown: boolean) {
+    plan(owed);
+    if (wasDown) lookWhenUp(owed);
+  }
+
+  function lookWhenUp(owed: Owed) {
+    model.missed = model.missed.filter((other) => other !== owed);
+    if (owed.state !== "delivery_unknown") return;
+    if (model.weather.support === "not_running") model.missed.push(owed);
+    else consider(owed);
   }
 
   function absent(owed: Owed): string {
@@ -346,8 +280,15 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     if (model.working) expireOverdue();
   }
 
-  /** The channel says that it is ready: what was put off for it need not wait any longer. */
+  /** The channel says that it is ready. */
   function announce() {
+    hurry();
+    workAll();
+    for (const owed of model.missed) lookWhenUp(owed);
+  }
+
+  /** What was put off for the channel need not wait any longer. */
+  function hurry() {
     for (const owed of active()) owed.early = owed.deferred && (owed.due ?? 0) > model.now;
   }
 
@@ -364,9 +305,9 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
         else deadLetter(owed, "synthesis_timeout_outcome_unknown");
       }
       if (owed.look !== undefined && owed.look.ends <= model.now) {
-        const { automatic } = owed.look;
+        const { automatic, wasDown } = owed.look;
         owed.look = undefined;
-        if (automatic) plan(owed);
+        if (automatic && !stopping) looked(owed, wasDown);
         if (!stopping) lookOn();
       }
       if (!stopping && owed.lookAgain !== undefined && owed.lookAgain <= model.now) consider(owed);
@@ -560,7 +501,7 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     /** The start of the worker: what a dead process left half done has an unknown outcome. */
     start() {
       if (model.working) {
-        announce();
+        hurry();
         return workAll();
       }
       for (const owed of active()) {
@@ -573,7 +514,7 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
       unknown.sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1));
       for (const owed of unknown) consider(owed);
       model.working = true;
-      announce();
+      hurry();
       workAll();
     },
 
@@ -581,6 +522,7 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     die() {
       model.working = false;
       model.looks = [];
+      model.missed = [];
       for (const run of model.runs) Object.assign(run, { issued: false, open: false });
       for (const owed of all())
         Object.assign(owed, { early: false, call: undefined, look: undefined, lookAgain: undefined });
