@@ -117,6 +117,23 @@ describe("a redirect", () => {
     expect(other.seen.length).toBe(1);
   });
 
+  test("by the endpoint that an SSE server names is not followed to another origin", async () => {
+    const other = listen(() => new Response(null, { status: 202 }));
+    const server = listen(
+      () =>
+        new Response(`event: endpoint\ndata: ${other.origin}/messages\n\n`, {
+          headers: { "content-type": "text/event-stream" },
+        }),
+    );
+    const host = toolHost({
+      web: { type: "sse", url: `${server.origin}/sse`, headers: { "x-api-key": "key-canary" } },
+    });
+    cleanups.push(() => host.close());
+    const { tools, warnings } = await host.open(sessionRequest());
+    expect([tools.length, warnings.length]).toEqual([0, 1]);
+    expect(other.seen).toEqual([]);
+  });
+
   test("in a circle ends", async () => {
     const server = listen(() => redirect(307, "/again"));
     expect((await directFetch(server.origin)).status).toBe(307);
