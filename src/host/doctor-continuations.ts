@@ -51,7 +51,8 @@ export function continuationsSection(
           : "ok",
     details: [
       ...settings,
-      stateLine(check),
+      // What stands in the place of the state is among the findings.
+      ...(check.exists || broken.length === 0 ? [stateLine(check)] : []),
       ...(due?.lines ?? []),
       ...(due === undefined && broken.length === 0 ? leftLines(fs, stateDir, program) : []),
       ...waiting,

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { chmodSync, existsSync, linkSync, mkdirSync, readdirSync, symlinkSync } from "node:fs";
+import { chmodSync, existsSync, linkSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { DoctorReport } from "../../src/host/doctor.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
@@ -150,6 +150,22 @@ describe("what the start would refuse or repair", () => {
     expect([code, status.turns]).toEqual([1, "error"]);
     expect(detailsOf(report, "turns")).toContain("host.stateDir");
   });
+
+  test.each([
+    ["a file", () => writeFileSync(at(STORE), "x")],
+    ["a link", () => symlinkSync(at("elsewhere"), at(STORE))],
+  ])(
+    "%s in place of the continuation state is an error, not a state that is still to be made",
+    async (_, put) => {
+      mkdirSync(at(HOST), { mode: 0o700 });
+      mkdirSync(at("elsewhere"), { mode: 0o700 });
+      put();
+      const { code, status, report } = await doctor({ continuations: {} });
+      expect([code, status.continuations]).toEqual([1, "error"]);
+      expect(detailsOf(report, "continuations")).toContain("must be a folder");
+      expect(detailsOf(report, "continuations")).not.toContain("no state yet");
+    },
+  );
 
   test("continuations that are turned off say so", async () => {
     const { report } = await doctor({ continuations: { enabled: false } });
