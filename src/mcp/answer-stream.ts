@@ -18,6 +18,11 @@ export function isStreamEnd(data: unknown): boolean {
   return data === STREAM_ENDED;
 }
 
+/** Whether an error of the client only says that a stream ended after its answer, as every one does. */
+export function isOrdinaryEnd(error: Error): boolean {
+  return error.message.includes(STREAM_ENDED);
+}
+
 /** Answers a request with a protocol error when the stream that was to bring its answer ends. */
 export function answeredStreams(send: Fetch): Fetch {
   return async (url, init) => {

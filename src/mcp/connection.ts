@@ -4,6 +4,7 @@ import { isJsonObject, type JsonValue } from "../core/json.ts";
 import { MINUTE_MS, SECOND_MS } from "../core/limits.ts";
 import type { Clock } from "../core/ports/platform.ts";
 import type { ToolOutcome } from "../core/ports/tools.ts";
+import { isOrdinaryEnd } from "./answer-stream.ts";
 import { declineQuestions } from "./elicitation.ts";
 import { callFailure, connectFailure, isSessionGone, NOT_IN_TIME } from "./failures.ts";
 import { LIST_TIMEOUT_MS, type Listing, listTools, serverVersion } from "./listing.ts";
@@ -143,6 +144,7 @@ export function createConnection(options: ConnectionOptions): Connection {
           lost = true;
         };
         client.onerror = (error) => {
+          if (isOrdinaryEnd(error)) return;
           logger.debug("mcp transport error", { server });
           if (transport.isDrop?.(error) !== true) return;
           // It would open a session that nobody initialized; what is under way gets no answer any more.

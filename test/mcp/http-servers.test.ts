@@ -12,7 +12,7 @@ import { REFUSAL_WAIT_MS } from "../../src/mcp/transport.ts";
 import { until } from "../support/binary.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { capability, never, sessionRequest, toolHost } from "../support/mcp-host.ts";
-import { silentLogger } from "../support/silent-logger.ts";
+import { createRecordingLogger, silentLogger } from "../support/silent-logger.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -257,6 +257,16 @@ describe("a stream of events that ends before the answer", () => {
     await arrived.promise;
     await stop();
     expect(String(await call)).toMatch(/the outcome is unknown$/);
+  });
+
+  test("but not after it leaves no line in the log", async () => {
+    const logger = createRecordingLogger();
+    const host = toolHost({ web: { url: (await streamable()).url } }, { logger });
+    cleanups.push(() => host.close());
+    const session = await host.open(sessionRequest());
+    for (let calls = 0; calls < 3; calls += 1)
+      expect((await session.call("hello", {}, never)).text).toBe("hello");
+    expect(logger.lines).toEqual([]);
   });
 
   test("with event ids is taken up again where it ended", async () => {
