@@ -8,7 +8,7 @@ import { ok } from "../core/errors.ts";
 import type { RunClaims, RunClaimsIssuer, RunOrigin } from "../core/ports/run-claims.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
 import type { ClaimCapability } from "../core/ports/tools.ts";
-import { type ContinuationRecord, STATES } from "../core/record.ts";
+import type { ContinuationRecord } from "../core/record.ts";
 import type { OriginSettlement } from "./api.ts";
 import type { ClaimDesk, OpenCapability } from "./claims.ts";
 import type { ContinuationDeps } from "./deps.ts";
@@ -31,8 +31,7 @@ export function createOriginSettlement(deps: ContinuationDeps, ledger: Ledger): 
       }
       return [...groups.values()];
     },
-    knows: (originRunId) =>
-      store.durable.inStates(STATES).some((record) => record.originRunId === originRunId),
+    knows: (originRunId) => store.durable.knowsRun(originRunId),
     async activate(group, snapshotDigest) {
       const activated = await store.activate(group, snapshotDigest, new Date(clock.now()).toISOString());
       return activated.length;

@@ -45,7 +45,7 @@ export interface CarryDeps {
   readonly filed: Iterable<string>;
 }
 
-export function createCarry({ fs, paths, ...found }: CarryDeps): Carry {
+export function createCarry({ fs, paths, spares: sparesMax, ...found }: CarryDeps): Carry {
   const file = createTransactionFile();
   const carried = new Map<string, Entry>();
   const filed = new Set(found.filed);
@@ -69,7 +69,7 @@ export function createCarry({ fs, paths, ...found }: CarryDeps): Carry {
     const written: string[] = [];
     const kept: string[] = [];
     const newName = () => paths.temporary(join(paths.records, "spare"));
-    for (const path of spares.splice(0, Math.max(0, spares.length - found.spares))) {
+    for (const path of spares.splice(0, Math.max(0, spares.length - sparesMax))) {
       names.push({ op: "unlink", path, missingOk: true, label: "spare.unlink" });
     }
     for (const entry of versions) {
@@ -92,7 +92,7 @@ export function createCarry({ fs, paths, ...found }: CarryDeps): Carry {
         written.push(from);
         names.push({ op: "rename", from, to: path, swap: replaces, label: "record.rename" });
         if (replaces) kept.push(from);
-      } else if (replaces && spares.length + kept.length < found.spares) {
+      } else if (replaces && spares.length + kept.length < sparesMax) {
         const to = newName();
         names.push({ op: "rename", from: path, to, missingOk: true, label: "record.retire" });
         kept.push(to);

@@ -22,12 +22,18 @@ export function corrupt(path: string, problem: string, cause?: unknown): StoreEr
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 export function parseJson(path: string, data: Uint8Array): unknown {
-  let text: string;
+  return parseText(path, decodeText(path, data));
+}
+
+export function decodeText(path: string, data: Uint8Array): string {
   try {
-    text = utf8.decode(data);
+    return utf8.decode(data);
   } catch (error) {
     throw corrupt(path, "is not valid UTF-8", error);
   }
+}
+
+export function parseText(path: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
@@ -50,10 +56,7 @@ export function checkValue<T>(path: string, schema: z.ZodType<T>, value: unknown
  */
 export function checkRecord(path: string, value: unknown, rawBytes: number): ContinuationRecord {
   if (!isJsonObject(value)) throw corrupt(path, "does not hold a record");
-  if (value.originContextState === undefined) {
-    value.originContextState = value.historyBoundary === undefined ? "detached_latest" : "legacy_missing";
-  }
-  if (value.synthesisDeferrals === undefined) value.synthesisDeferrals = 0;
+  addMissing(value);
   // Indenting n bytes gives at most about n²/2, so a text of 2,000 bytes cannot pass 2 MiB.
   if (rawBytes > 2_000 && indentedBytes(value, RECORD_MAX_BYTES) > RECORD_MAX_BYTES) {
     throw corrupt(path, `holds a record of more than ${RECORD_MAX_BYTES} bytes in its indented form`);
@@ -69,6 +72,21 @@ export function checkRecord(path: string, value: unknown, rawBytes: number): Con
   }
   // The schema has no transforms, so what it accepted is what was parsed (I1).
   return value as ContinuationRecord;
+}
+
+/** What older versions lack (store-format.md §2). */
+function addMissing(value: Record<string, unknown>): void {
+  if (value.originContextState === undefined) {
+    value.originContextState = value.historyBoundary === undefined ? "detached_latest" : "legacy_missing";
+  }
+  if (value.synthesisDeferrals === undefined) value.synthesisDeferrals = 0;
+}
+
+/** The record of a text that `checkRecord` accepted, or that was encoded from one. */
+export function thawRecord(text: string): ContinuationRecord {
+  const value = JSON.parse(text) as ContinuationRecord;
+  addMissing(value);
+  return value;
 }
 
 /**

@@ -1,4 +1,4 @@
-import type { RetentionLimits } from "../core/limits.ts";
+import { KIB, type RetentionLimits } from "../core/limits.ts";
 import type { DurableView } from "../core/ports/store.ts";
 import {
   type ContinuationRecord,
@@ -10,6 +10,7 @@ import {
   TERMINAL_STATES,
 } from "../core/record.ts";
 import { createActiveIndex } from "./active-index.ts";
+import { thawRecord } from "./codec.ts";
 import { compareText, createSorted, type Sorted } from "./sorted.ts";
 
 /**
@@ -18,7 +19,12 @@ import { compareText, createSorted, type Sorted } from "./sorted.ts";
  *
  * I1. Each index is changed with the record it points to, in the same call; nothing scans all records.
  * I2. Records are shared with callers and never changed in place.
+ * I3. A settled record is kept as its text where there is one: nothing works on it any more, and thousands of objects
+ *     would cost several times the memory and make each garbage collection walk all of them.
  */
+
+/** Longer texts stay objects, as `text` would then be read at each look at a large record. */
+const FROZEN_MAX_CHARS = 8 * KIB;
 
 interface TimeKey {
   readonly at: number;
@@ -28,8 +34,10 @@ type ListRow = Pick<ContinuationRecord, "createdAt" | "continuationId">;
 type WorkRow = Pick<ContinuationRecord, "updatedAt" | "continuationId">;
 
 export interface DurableRecords extends DurableView {
-  /** Puts the new version, or deletes with undefined. Returns the version before. */
-  apply(id: string, next: ContinuationRecord | undefined): ContinuationRecord | undefined;
+  /** Puts the new version, or deletes with undefined. Returns the version before. `text` is the JSON of the new one. */
+  apply(id: string, next: ContinuationRecord | undefined, text?: string): ContinuationRecord | undefined;
+  /** All records as they are now, read one by one. */
+  all(): Iterable<ContinuationRecord>;
 }
 
 const byTime = (a: TimeKey, b: TimeKey) => a.at - b.at || compareText(a.id, b.id);
@@ -72,8 +80,9 @@ const holdsCapture = (record: ContinuationRecord) =>
 export function createDurableView(
   initial: readonly ContinuationRecord[],
   limits: RetentionLimits,
+  texts: ReadonlyMap<string, string> = new Map(),
 ): DurableRecords {
-  const records = new Map<string, ContinuationRecord>();
+  const records = createShelf();
   const claims = new Map<string, string>();
   const active = createActiveIndex();
   const counts = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<ContinuationState, number>;
@@ -87,18 +96,19 @@ export function createDurableView(
   }
 
   for (const record of initial) {
-    records.set(record.continuationId, record);
+    records.set(record, texts.get(record.continuationId));
     claims.set(claimIdentity(record), record.continuationId);
     active.change(undefined, record);
     count(record, 1);
   }
-  const rows = initial.map((record) => row(record)).sort(newestFirst);
-  const all = createSorted<ListRow>(newestFirst, rows);
   const rowsOf = new Map<ContinuationState, ListRow[]>(STATES.map((state) => [state, []]));
-  for (const it of rows) {
-    const state = records.get(it.continuationId)?.state;
-    if (state !== undefined) rowsOf.get(state)?.push(it);
+  const rows: ListRow[] = [];
+  for (const record of [...initial].sort(newestFirst)) {
+    const it = row(record);
+    rows.push(it);
+    rowsOf.get(record.state)?.push(it);
   }
+  const all = createSorted<ListRow>(newestFirst, rows);
   const lists = Object.fromEntries(
     STATES.map((state) => [state, createSorted<ListRow>(newestFirst, rowsOf.get(state))]),
   ) as Record<ContinuationState, Sorted<ListRow>>;
@@ -128,7 +138,11 @@ export function createDurableView(
     }
   }
 
-  function apply(id: string, next: ContinuationRecord | undefined): ContinuationRecord | undefined {
+  function apply(
+    id: string,
+    next: ContinuationRecord | undefined,
+    text?: string,
+  ): ContinuationRecord | undefined {
     const previous = records.get(id);
     active.change(previous, next);
     const sameDeadline = hasDeadline(previous) && hasDeadline(next) && previous.deadline === next.deadline;
@@ -145,7 +159,7 @@ export function createDurableView(
       if (claims.get(claimIdentity(previous)) === id) claims.delete(claimIdentity(previous));
       return previous;
     }
-    records.set(id, next);
+    records.set(next, text);
     count(next, 1);
     if (isWorkable(next)) waiting.add(workKey(next));
     if (hasDeadline(next) && !sameDeadline) deadlines.add(deadlineKey(next));
@@ -211,6 +225,12 @@ export function createDurableView(
       }
       return present(ids);
     },
+    all: () => records.all(),
+    knowsRun(originRunId) {
+      const part = `\0${originRunId}\0`;
+      for (const identity of claims.keys()) if (identity.includes(part)) return true;
+      return false;
+    },
     inStates: (states) => states.flatMap((state) => present(ids(lists[state]))),
     page(limit, after, state) {
       const list = state === undefined ? all : lists[state];
@@ -230,11 +250,11 @@ export function createDurableView(
     counts: () => ({ ...counts }),
     stats: () => ({
       format: "per-record-v3",
-      records: records.size,
+      records: records.size(),
       active: active.total(),
       unresolvedDelivery: counts.delivery_unknown,
       deadLettered: counts.dead_lettered,
-      terminalTombstones: records.size - active.total() - counts.delivery_unknown,
+      terminalTombstones: records.size() - active.total() - counts.delivery_unknown,
       ...tally,
       limits: {
         terminalMaxRecords: limits.terminalMaxRecords,
@@ -243,6 +263,33 @@ export function createDurableView(
         capturedTextMaxAgeMs: limits.capturedTextMaxAgeMs,
       },
     }),
+  };
+}
+
+/** Records by id (I3). */
+function createShelf() {
+  const held = new Map<string, ContinuationRecord | string>();
+  const thawed = (it: ContinuationRecord | string) => (typeof it === "string" ? thawRecord(it) : it);
+  return {
+    size: () => held.size,
+    get(id: string): ContinuationRecord | undefined {
+      const found = held.get(id);
+      return found === undefined ? undefined : thawed(found);
+    },
+    set(record: ContinuationRecord, text: string | undefined): void {
+      const freeze = text !== undefined && text.length <= FROZEN_MAX_CHARS && isSettled(record);
+      held.set(record.continuationId, freeze ? text : record);
+    },
+    delete: (id: string) => held.delete(id),
+    /** Of this moment, whatever changes while they are read. */
+    all(): Iterable<ContinuationRecord> {
+      const now = [...held.values()];
+      return {
+        *[Symbol.iterator]() {
+          for (const it of now) yield thawed(it);
+        },
+      };
+    },
   };
 }
 

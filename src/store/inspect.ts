@@ -11,7 +11,7 @@ import {
   transactionFrameSchema,
 } from "../core/store-files.ts";
 import { readMarker } from "./activation.ts";
-import { checkRecord, checkValue, corrupt, parseJson } from "./codec.ts";
+import { checkRecord, checkValue, corrupt, decodeText, parseJson, parseText } from "./codec.ts";
 import { readGuard } from "./guard.ts";
 import { readManifest } from "./manifest.ts";
 import type { StorePaths } from "./paths.ts";
@@ -47,6 +47,8 @@ export interface Inspection {
   readonly transaction: InspectedTransaction | undefined;
   /** Record files overlaid with the transaction. */
   readonly records: Map<string, ContinuationRecord>;
+  /** The texts of those that came from files of their own. */
+  readonly texts: Map<string, string>;
   readonly markers: { path: string; marker: ActivationMarker }[];
   /** Snapshot files, digest to size. */
   readonly blobs: Map<string, number>;
@@ -122,6 +124,7 @@ export function* inspecting(
   const transaction = attempt(paths.transaction, () => readTransaction(fs, paths));
 
   const records = new Map<string, ContinuationRecord>();
+  const texts = new Map<string, string>();
   const replaced = new Set(
     [
       ...(transaction?.writes.map((record) => record.continuationId) ?? []),
@@ -135,8 +138,11 @@ export function* inspecting(
       attempt(path, () => requireReplaceable(fs, path));
       continue;
     }
-    const record = attempt(path, () => readRecordFile(fs, path, name));
-    if (record !== undefined) records.set(record.continuationId, record);
+    const read = attempt(path, () => readRecordFile(fs, path, name));
+    if (read === undefined) continue;
+    const { continuationId } = read.record;
+    records.set(continuationId, read.record);
+    texts.set(continuationId, read.text);
   }
   for (const record of transaction?.writes ?? []) records.set(record.continuationId, record);
 
@@ -177,6 +183,7 @@ export function* inspecting(
     secret,
     transaction,
     records,
+    texts,
     markers,
     blobs,
     legacy,
@@ -205,15 +212,20 @@ function requireReplaceable(fs: FileSystem, path: string): void {
 }
 
 /** Reads one record file. Its name must be the digest of the id inside. */
-export function readRecordFile(fs: FileSystem, path: string, name: string): ContinuationRecord | undefined {
+export function readRecordFile(
+  fs: FileSystem,
+  path: string,
+  name: string,
+): { record: ContinuationRecord; text: string } {
   if (!BLOB_NAME.test(name)) throw corrupt(path, "is not the name of a record file");
   const data = readSecureFile(fs, path, RECORD_MAX_BYTES, "record.read");
   if (data === undefined) throw unsafe(path, "disappeared while it was read");
-  const record = checkRecord(path, parseJson(path, data), data.length);
+  const text = decodeText(path, data);
+  const record = checkRecord(path, parseText(path, text), data.length);
   if (recordFileName(record.continuationId) !== name) {
     throw corrupt(path, "does not have the name that belongs to the continuation id in it");
   }
-  return record;
+  return { record, text };
 }
 
 export function readTransaction(fs: FileSystem, paths: StorePaths): InspectedTransaction | undefined {

@@ -127,7 +127,10 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
       retention: options.retention,
       lock,
       secret,
-      inspection: legacy === undefined ? inspection : { ...inspection, transaction: undefined, guard: true },
+      inspection:
+        legacy === undefined
+          ? inspection
+          : { ...inspection, texts: new Map(), transaction: undefined, guard: true },
       carryLimits: options.carryLimits ?? CARRY_LIMITS,
     });
     const { store } = opened;

@@ -46,12 +46,16 @@ interface Blob {
   present: boolean;
 }
 
-export function createSnapshots(deps: {
+export function createSnapshots({
+  records,
+  ...deps
+}: {
   fs: FileSystem;
   paths: StorePaths;
   logger: Logger;
   /** Blob files found at the start: digest to size. */
   found: ReadonlyMap<string, number>;
+  /** Looked at once and not kept. */
   records: Iterable<ContinuationRecord>;
   /** Throws when nothing may be written any more. */
   requireUsable: () => void;
@@ -81,7 +85,7 @@ export function createSnapshots(deps: {
     blob.present = true;
     setBytes(blob, bytes);
   }
-  for (const record of deps.records) {
+  for (const record of records) {
     if (record.originContextRef !== undefined) blobOf(record.originContextRef.digest).references += 1;
   }
 

@@ -3,7 +3,7 @@ import { assert, errorText, StoreError } from "../core/errors.ts";
 import { type RetentionLimits, TRANSACTION_MAX_BYTES } from "../core/limits.ts";
 import type { Clock, FileSystem, Ids, Logger, OwnershipLock } from "../core/ports/platform.ts";
 import type { ContinuationStore, StoreChange } from "../core/ports/store.ts";
-import { type ContinuationRecord, STATES } from "../core/record.ts";
+import type { ContinuationRecord } from "../core/record.ts";
 import { fitsRecord } from "../core/record-check.ts";
 import { settleRecord } from "../core/retention.ts";
 import { activationMarker, isPendingFor, projectPinned, publishMarker, removeMarker } from "./activation.ts";
@@ -60,10 +60,11 @@ export interface OpenedStore {
   abandon(): Promise<void>;
 }
 
-export function createStore(deps: StoreDeps): OpenedStore {
-  const { fs, paths, clock, logger, inspection } = deps;
+export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
+  // No closure below refers to the inspection: it holds every record as it was read.
+  const { fs, paths, clock, logger } = deps;
   const initial = [...inspection.records.values()];
-  const durable = createDurableView(initial, deps.retention);
+  const durable = createDurableView(initial, deps.retention, inspection.texts);
   const head = createHeadView(durable, initial);
   const retention = createRetentionIndex(initial, deps.retention);
   const snapshots = createSnapshots({
@@ -118,7 +119,7 @@ export function createStore(deps: StoreDeps): OpenedStore {
     guard: requireGuard,
     committed(entries) {
       for (const entry of entries) {
-        const previous = durable.apply(entry.id, entry.record);
+        const previous = durable.apply(entry.id, entry.record, entry.text);
         head.committed(entry.id, entry);
         snapshots.refer(previous, entry.record);
       }
@@ -301,7 +302,7 @@ export function createStore(deps: StoreDeps): OpenedStore {
         listeners.add(listener);
         return () => listeners.delete(listener);
       },
-      capture: () => ({ records: durable.inStates(STATES), release: snapshots.keepAll() }),
+      capture: () => ({ records: durable.all(), release: snapshots.keepAll() }),
       fault: () => journal.fault(),
       close() {
         closing ??= finish();

@@ -99,7 +99,8 @@ function currentRecord(
     const written = before?.writes.find((record) => record.continuationId === continuationId);
     const deleted = before?.deletes.includes(continuationId) === true;
     const path = paths.record(continuationId);
-    const file = fs.lstat(path, "record.look") === undefined ? undefined : readRecordFile(fs, path, name);
+    const file =
+      fs.lstat(path, "record.look") === undefined ? undefined : readRecordFile(fs, path, name).record;
     const after = readTransaction(fs, paths);
     if (!sameBytes(before?.data, after?.data)) continue;
     if (deleted) return undefined;

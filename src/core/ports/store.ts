@@ -54,6 +54,8 @@ export interface DurableView extends RecordView {
   overdue(nowMs: number, limit: number): ContinuationRecord[];
   /** Every record in one of the given states (start-up recovery, `owed`). */
   inStates(states: readonly ContinuationRecord["state"][]): ContinuationRecord[];
+  /** Whether there is a record of this run. Looks at the claim of each record: for start-up. */
+  knowsRun(originRunId: string): boolean;
   /** Newest `createdAt` first, then id descending, strictly after `after`. */
   page(limit: number, after?: readonly [string, string], state?: ContinuationRecord["state"]): Page;
   counts(): Record<ContinuationRecord["state"], number>;
@@ -74,7 +76,7 @@ export interface SnapshotStore {
 
 /** What was committed at one instant, for a copy of the state. */
 export interface StoreCapture {
-  readonly records: readonly ContinuationRecord[];
+  readonly records: Iterable<ContinuationRecord>;
   /** Lets the store drop snapshots again that nothing refers to any more. */
   release(): void;
 }
