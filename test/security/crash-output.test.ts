@@ -3,6 +3,7 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ClaimAnswer } from "../../src/core/wire.ts";
+import { until } from "../support/binary.ts";
 import { cliRun } from "../support/cli-run.ts";
 import {
   API_KEY,
@@ -200,6 +201,12 @@ test("a host whose disk fails answers, logs and prints without what it was told"
     // No transaction can be written any more either: a folder that is not empty stands in its place.
     rmSync(join(state, "continuation-transaction-v3.json"), { force: true });
     cpSync(join(broken.path, "identity.md"), join(state, "continuation-transaction-v3.json", "x"));
+    // The first commit may still swap that folder away; the next finds it where it would write.
+    let keys = 0;
+    await until("the disk to fail", async () => {
+      keys += 1;
+      return (await broken.detached(SERVICE_TOKEN, `key ${keys}`, "keep")).status !== 200;
+    });
     const said: string[] = [];
     for (let attempt = 0; attempt < 2; attempt += 1) {
       for (const response of [
