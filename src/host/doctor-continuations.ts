@@ -30,7 +30,7 @@ export function continuationsSection(
     return { id: ID, label: LABEL, status: "disabled", details };
   }
   const settings = settingsLines(config, continuations);
-  const check = checkContinuationStore({ fs, stateDir: continuations.stateDir });
+  const check = checkContinuationStore({ fs, stateDir: continuations.stateDir, notOwner: true });
   const waiting = [
     ...waitingRoutes(config, continuations),
     ...waitingRecords(check, program),

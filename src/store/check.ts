@@ -57,22 +57,27 @@ interface Reading {
   readonly stable: boolean;
 }
 
+export interface CheckOptions {
+  readonly fs: FileSystem;
+  readonly stateDir: string;
+  /** This process certainly does not own the directory: then the ownership database is looked into as well. */
+  readonly notOwner?: boolean;
+}
+
 /** Checks every file that opening would read, and every snapshot that a continuation refers to. */
-export function checkContinuationStore(options: { fs: FileSystem; stateDir: string }): StoreCheck {
+export function checkContinuationStore(options: CheckOptions): StoreCheck {
   return atOnce(checkingContinuationStore(options));
 }
 
 /** The same in pieces, for a directory that nobody changes. */
-export function* checkingContinuationStore(options: {
-  fs: FileSystem;
-  stateDir: string;
-}): Slices<StoreCheck> {
+export function* checkingContinuationStore(options: CheckOptions): Slices<StoreCheck> {
   const paths = storePaths(options.stateDir);
   const fs = liveReads(options.fs, paths);
-  let before = yield* read(fs, paths);
+  const notOwner = options.notOwner ?? false;
+  let before = yield* read(fs, paths, notOwner);
   for (let attempt = 1; attempt < ATTEMPTS; attempt += 1) {
     if (before.stable && before.findings.length === 0) break;
-    const after = yield* read(fs, paths);
+    const after = yield* read(fs, paths, notOwner);
     const seen = new Set(before.findings.map((finding) => `${finding.path}\0${finding.problem}`));
     const agreed = after.findings.filter((finding) => seen.has(`${finding.path}\0${finding.problem}`));
     before = { ...after, findings: agreed };
@@ -109,12 +114,17 @@ function legacyStateIsDue(
   return hasLegacyState(fs, paths, inspection);
 }
 
-function* read(fs: FileSystem, paths: StorePaths): Slices<Reading> {
+function* read(fs: FileSystem, paths: StorePaths, notOwner: boolean): Slices<Reading> {
   const findings: StoreFinding[] = [];
   const generation = transactionText(fs, paths);
   const inspection = yield* inspecting(fs, paths, (problem) => findings.push(findingOf(paths, problem)));
   const unread = new Set(findings.map((finding) => finding.path));
   findings.push(...(yield* judge(fs, paths, inspection, unread)));
+  try {
+    checkOwnership(fs, paths.owner, notOwner);
+  } catch (error) {
+    findings.push(findingOf(paths, problemOf(paths.owner, error)));
+  }
   return { inspection, findings, stable: transactionText(fs, paths) === generation };
 }
 
@@ -167,12 +177,6 @@ function* judge(
       if (!(error instanceof StoreError)) throw error;
       report(path, error);
     }
-  }
-
-  try {
-    checkOwnership(fs, paths.owner);
-  } catch (error) {
-    findings.push(findingOf(paths, problemOf(paths.owner, error)));
   }
 
   const damagedBlobs = new Map<string, string[]>();

@@ -52,15 +52,29 @@ export function ownershipLock(fs: FileSystem, clock: Clock, pid: number): (path:
 /** Every page of a SQLite database has a power of two of at least this many bytes. */
 const SQLITE_PAGE_MIN_BYTES = 512;
 
+const SQLITE_MAGIC = "SQLite format 3\0";
+
 /**
- * Throws when opening would refuse the database by what it looks like from outside. It is not opened: closing any
- * descriptor of the file would drop the lock that this very process may hold (POSIX locks belong to the process).
+ * Throws when opening would refuse the database by what it looks like from outside. Only with `mayRead` is it opened:
+ * closing any descriptor of the file would drop the lock that this very process may hold (POSIX locks belong to the
+ * process).
  */
-export function checkOwnership(fs: FileSystem, path: string): void {
+export function checkOwnership(fs: FileSystem, path: string, mayRead: boolean): void {
   requireSafe(fs, path);
   const size = fs.lstat(path, "owner.size")?.size ?? 0;
-  if (size % SQLITE_PAGE_MIN_BYTES !== 0) {
+  if (size === 0) return;
+  if (size % SQLITE_PAGE_MIN_BYTES !== 0 || (mayRead && !beginsAsDatabase(fs, path))) {
     throw new StoreError("store_corrupt", `${path} can't be used as the ownership database`);
+  }
+}
+
+function beginsAsDatabase(fs: FileSystem, path: string): boolean {
+  const file = fs.open(path, "owner.read");
+  if (file === undefined) return true;
+  try {
+    return Buffer.from(file.read(SQLITE_MAGIC.length)).toString("latin1") === SQLITE_MAGIC;
+  } finally {
+    file.close();
   }
 }
 

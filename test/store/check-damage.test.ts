@@ -1,3 +1,4 @@
+import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import {
   chmodSync,
@@ -284,6 +285,29 @@ describe("the check of", () => {
       const { files } = await writeFullDirectory(stateDir);
       writeFileSync(files.transaction, "{");
       expect(check(stateDir).findings[0]?.remedy).toContain("don't just move this file away");
+    }));
+
+  test("an ownership database of whole pages that are no database is named when it may be looked into", () =>
+    withFolder(async (stateDir) => {
+      const { files } = await writeFullDirectory(stateDir);
+      const file = files["owner database"];
+      for (const letter of ["\0", "x"]) {
+        writeFileSync(file, letter.repeat(8192), { mode: 0o600 });
+        expect(check(stateDir).findings).toEqual([]);
+        const { findings } = checkContinuationStore({ fs: createFileSystem(), stateDir, notOwner: true });
+        expect(findings.map(({ path, remedy }) => [path, remedy.includes("remove this file")])).toEqual([
+          [file, true],
+        ]);
+        await expect(openReal(stateDir)).rejects.toMatchObject({ message: findings[0]?.problem });
+      }
+      rmSync(file);
+      const database = new Database(file, { create: true });
+      database.run("CREATE TABLE other (id INTEGER)");
+      database.close();
+      chmodSync(file, 0o600);
+      expect(checkContinuationStore({ fs: createFileSystem(), stateDir, notOwner: true }).findings).toEqual(
+        [],
+      );
     }));
 
   test("a directory that a host owns: damage is named the same, and what the host changes is no damage", () =>

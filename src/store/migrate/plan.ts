@@ -109,7 +109,7 @@ function judge(
     }
   };
   const { manifest, guard, secret, transaction, markers } = inspection;
-  attempt(paths.owner, () => checkOwnership(fs, paths.owner));
+  attempt(paths.owner, () => checkOwnership(fs, paths.owner, false));
   if (manifest?.rollbackGuardRequired === true && !guard && !unread.has(paths.guard)) {
     refusals.push(problemOf(paths.guard, missingGuard(paths)));
   }
