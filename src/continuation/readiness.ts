@@ -77,9 +77,9 @@ export const DEFERRED_STATES: readonly ContinuationState[] = [
  * from being asked without end.
  */
 export function isDeferred(record: ContinuationRecord, nowMs: number): boolean {
-  const { lastError, nextAttemptAt } = record;
-  if (lastError === undefined || nextAttemptAt === undefined || Date.parse(nextAttemptAt) <= nowMs)
-    return false;
+  const { lastError, nextAttemptAt, synthesisDeferrals } = record;
+  if (synthesisDeferrals === 0 || lastError === undefined) return false;
+  if (nextAttemptAt === undefined || Date.parse(nextAttemptAt) <= nowMs) return false;
   switch (record.state) {
     case "result_received":
       return record.originContextState !== "pending";

@@ -20,7 +20,7 @@ import type { Decider } from "./settle-delivered.ts";
  *     changes. With a poisoned store nothing is picked at all.
  * I5. What is held after a restore is not picked; it expires all the same, because an expiry posts nothing.
  * I6. What was put off for a channel or the model is begun before its back-off has passed only when it was announced
- *     that something became ready, and only where it is: a look in vain writes nothing. The start is an announcement.
+ *     that something became ready, and only where it is: a look in vain writes nothing.
  */
 export interface Worker {
   start(): void;
@@ -212,7 +212,7 @@ export function createWorker(deps: WorkerDeps): Worker {
   return {
     start() {
       started = true;
-      announceReady();
+      wake();
     },
 
     announceReady,

@@ -223,13 +223,22 @@ test("a host that says itself that its model is ready is believed", async () => 
   expect(world.record(answer.continuationId).state).toBe("delivered");
 });
 
-test("the next process does not wait for the back-off of the last one", async () => {
+test("a channel that comes up before the worker starts ends the back-off of the last process", async () => {
   const world = await createWorld();
   const id = await deferred(world);
   await world.service.stop();
   await world.store.close();
   const after = await world.restart();
-  await after.service.startWorker();
+  const quiet = await writes(after, async () => {
+    await after.service.startWorker();
+    await idle();
+  });
+  expect([quiet, after.record(id).state]).toEqual([0, "result_received"]);
+  await after.service.stop();
+  await after.store.close();
+  const last = await world.restart();
+  last.announce();
+  await last.service.startWorker();
   await idle();
-  expect(after.record(id)).toMatchObject({ state: "delivered", synthesisDeferrals: 10 });
+  expect(last.record(id)).toMatchObject({ state: "delivered", synthesisDeferrals: 10 });
 });

@@ -282,14 +282,10 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
 
   /** The channel says that it is ready. */
   function announce() {
-    hurry();
+    // What was put off for the channel need not wait any longer.
+    for (const owed of active()) owed.early = owed.deferred && (owed.due ?? 0) > model.now;
     workAll();
     for (const owed of model.missed) lookWhenUp(owed);
-  }
-
-  /** What was put off for the channel need not wait any longer. */
-  function hurry() {
-    for (const owed of active()) owed.early = owed.deferred && (owed.due ?? 0) > model.now;
   }
 
   /** Calls and looks that are given up now, and looks that were planned for now. */
@@ -501,7 +497,6 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     /** The start of the worker: what a dead process left half done has an unknown outcome. */
     start() {
       if (model.working) {
-        hurry();
         return workAll();
       }
       for (const owed of active()) {
@@ -514,7 +509,6 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
       unknown.sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1));
       for (const owed of unknown) consider(owed);
       model.working = true;
-      hurry();
       workAll();
     },
 
