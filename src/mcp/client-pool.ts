@@ -223,7 +223,7 @@ export function createClientPool({
       else if (!either.aborted) delays.failed(server, undefined, startedAt);
       return {
         listing,
-        connection,
+        connection: connection.isOpen() ? connection : undefined,
         release() {
           released ??= end(connection);
           return released;

@@ -176,21 +176,27 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
     const catalogue = buildCatalogue(listings);
     const byName = new Map(catalogue.tools.map((tool) => [tool.name, tool]));
 
-    /** The client that a call goes to: a shared one that was lost is started again, for the very same tool only. */
-    const connectionFor = async (tool: BoundTool, during: AbortSignal) => {
-      const { server } = tool;
-      const loan = loans.get(server);
-      const spec = Object.hasOwn(servers, server) ? servers[server] : undefined;
-      if (
-        loan?.connection?.isOpen() === true ||
-        ownClient(server) ||
-        spec === undefined ||
-        !isEnabled(spec)
-      ) {
-        return loan?.connection;
-      }
-      const again = await keep(server, pool.borrow(server, spec, during));
-      return again.connection;
+    const reopening = new Map<string, Promise<Loan>>();
+    /** A new client for one that was lost, the same one for all calls that wait. A run's own keeps the entry it began with. */
+    const reopen = (server: string): Promise<Loan> | undefined => {
+      const begun = specs.find(([name]) => name === server)?.[1];
+      const now = Object.hasOwn(servers, server) ? servers[server] : undefined;
+      const spec = ownClient(server) ? begun : now;
+      if (spec === undefined || !isEnabled(spec)) return undefined;
+      const underWay = reopening.get(server);
+      if (underWay !== undefined) return underWay;
+      const loan = keep(server, lend(server, spec)).finally(() => reopening.delete(server));
+      reopening.set(server, loan);
+      return loan;
+    };
+
+    /** The client that a call goes to: one that was lost is started again, for the very same tool only. */
+    const connectionFor = async ({ server }: BoundTool, during: AbortSignal) => {
+      const current = loans.get(server)?.connection;
+      if (current?.isOpen() === true) return current;
+      const again = reopen(server);
+      if (again === undefined) return current;
+      return (await unlessAborted(again, during, () => notSent(server))).connection;
     };
 
     const call = async (
@@ -216,7 +222,7 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
         return refused(`The tool ${tool.tool} of ${server} ${what} since this turn began.`);
       }
       const { sessionGone, ...outcome } = await connection.call(tool.tool, input, during);
-      if (sessionGone === true && again && !ownClient(server)) return call(tool, input, during, false);
+      if (sessionGone === true && again) return call(tool, input, during, false);
       return outcome;
     };
 

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { sha256Hex } from "../../src/core/digest.ts";
@@ -322,13 +322,34 @@ describe("a call", () => {
     expect(logger.lines.join("\n")).toContain("slow was cancelled");
   });
 
-  test("has an unknown outcome when the server dies in it, and none at all after that", async () => {
-    const session = await open();
+  test("has an unknown outcome when the server dies in it; those after it go to one new process of the run", async () => {
+    const session = await start({ a: script(PROBE) }, { continuationServers: ["a"] }).open(
+      sessionRequest({ a: capability }),
+    );
+    const { pid, seen } = await probe(session);
     const error = await refusal(session.call("crash", {}, never));
     expect(error.message).toContain("outcome is unknown");
-    const after = await session.call("echo", {}, never);
-    expect(after.isError).toBe(true);
-    expect(after.text).toContain("nothing was sent");
+    const after = await Promise.all([1, 2, 3].map(() => probe(session)));
+    expect(new Set(after.map((again) => again.pid)).size).toBe(1);
+    expect(after[0]?.pid).not.toBe(pid);
+    expect(after[0]?.seen).toEqual(seen);
+    expect(children()).toEqual(after.slice(0, 1).map((again) => again.pid));
+    await session.close();
+    expect(children()).toEqual([]);
+  });
+
+  test("goes nowhere while the server can't be started again", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "mono-agent-once-"));
+    const wrapper = join(folder, "server.sh");
+    writeFileSync(wrapper, `exec '${process.execPath}' '${PROBE}'\n`);
+    const host = start({ a: { command: "/bin/sh", args: [wrapper] } }, { continuationServers: ["a"] });
+    const session = await host.open(sessionRequest({ a: capability }));
+    rmSync(folder, { recursive: true });
+    await refusal(session.call("crash", {}, never));
+    for (let round = 0; round < 3; round += 1) {
+      const { isError, text } = await session.call("echo", {}, never);
+      expect([isError, text]).toEqual([true, "The server a can't be reached now. Nothing was sent to it."]);
+    }
   });
 });
 
