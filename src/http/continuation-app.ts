@@ -22,7 +22,14 @@ import { bearerToken } from "./bearer.ts";
 import { readBody } from "./body.ts";
 import { refusalResponse, resultResponse } from "./errors.ts";
 import { EVENT_STREAM_HEADERS, type LiveEvents, openLiveEvents } from "./live-events.ts";
-import { addRoute, type Bound, createLoopbackApp, type Handler, pathId } from "./loopback.ts";
+import {
+  addRoute,
+  type Bound,
+  createLoopbackApp,
+  type Handler,
+  type LoopbackApp,
+  pathId,
+} from "./loopback.ts";
 import type { Unhurried } from "./serve.ts";
 
 /**
@@ -48,12 +55,12 @@ export interface ContinuationAppDeps {
 const MAX_WATCHERS = 16;
 const SERVICE_NAME_HEADER = "x-mono-agent-service-name";
 
-export function createContinuationApp(deps: ContinuationAppDeps): Hono {
-  const app = createLoopbackApp(deps);
-  addClaimRoutes(app, deps);
-  addResultRoutes(app, deps);
-  addOperatorRoutes(app, deps);
-  return app;
+export function createContinuationApp(deps: ContinuationAppDeps): LoopbackApp {
+  return createLoopbackApp(deps, (app) => {
+    addClaimRoutes(app, deps);
+    addResultRoutes(app, deps);
+    addOperatorRoutes(app, deps);
+  });
 }
 
 function addClaimRoutes(app: Hono, { service, clock }: ContinuationAppDeps): void {

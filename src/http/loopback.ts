@@ -1,4 +1,5 @@
-import { type Context, Hono, type MiddlewareHandler } from "hono";
+import { type Context, Hono } from "hono";
+import type { Refusal } from "../core/errors.ts";
 import type { Logger } from "../core/ports/platform.ts";
 import { refusalResponse, thrownResponse } from "./errors.ts";
 
@@ -27,22 +28,44 @@ export type Method = "GET" | "POST" | "PUT" | "DELETE";
 
 const LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"];
 
-/** A hono app with the loopback rules. Add paths with `addRoute`, so that wrong methods answer 405. */
-export function createLoopbackApp(deps: LoopbackDeps): Hono {
+export interface LoopbackApp {
+  fetch(request: Request): Promise<Response>;
+}
+
+/** An app of `routes`, which adds its paths with `addRoute`, behind the rules of every loopback port. */
+export function createLoopbackApp({ bound, logger }: LoopbackDeps, routes: (app: Hono) => void): LoopbackApp {
   const app = new Hono();
-  app.use(answerHeaders(deps.logger));
-  app.use(sameMachineOnly(deps.bound));
   app.notFound(() => refusalResponse({ code: "not_found", message: "there is nothing at this path" }));
-  app.onError((error) => thrownResponse(error, deps.logger));
-  return app;
+  app.onError((error) => thrownResponse(error, logger));
+  routes(app);
+  const refusalOf = sameMachineOnly(bound);
+  return {
+    async fetch(request) {
+      let response: Response;
+      try {
+        const refusal = refusalOf(request.headers);
+        response = refusal === undefined ? await app.fetch(request) : refusalResponse(refusal);
+      } catch (error) {
+        // hono gives `onError` only instances of Error; whatever else is thrown ends here.
+        response = thrownResponse(error, logger);
+      }
+      response.headers.set("cache-control", "no-store");
+      response.headers.set("x-content-type-options", "nosniff");
+      return response;
+    },
+  };
 }
 
 /** Serves a path by method. `HEAD` follows `GET`; any other method answers 405 with `allow`. */
 export function addRoute(app: Hono, path: string, handlers: Partial<Record<Method, Handler>>): void {
-  const methods = Object.entries(handlers);
-  for (const [method, handler] of methods) app.on(method, path, handler);
-  const allow = methods.flatMap(([method]) => (method === "GET" ? ["GET", "HEAD"] : [method])).join(", ");
-  app.all(path, () => {
+  const byMethod = new Map<string, Handler>(Object.entries(handlers));
+  const get = byMethod.get("GET");
+  if (get !== undefined) byMethod.set("HEAD", get);
+  const allow = [...byMethod.keys()].join(", ");
+  // One handler for all methods: hono calls a single one directly, and several through a chain of promises.
+  app.all(path, (context) => {
+    const handler = byMethod.get(context.req.method);
+    if (handler !== undefined) return handler(context);
     const response = refusalResponse({ code: "method_not_allowed", message: `this path allows ${allow}` });
     response.headers.set("allow", allow);
     return response;
@@ -58,32 +81,18 @@ export function pathId(context: Context, name: string): string | undefined {
   return value !== undefined && /^[^\p{Cc}/\\%]{1,256}$/u.test(value) ? value : undefined;
 }
 
-function answerHeaders(logger: Logger): MiddlewareHandler {
-  return async (context, next) => {
-    try {
-      await next();
-    } catch (error) {
-      // hono gives `onError` only instances of Error; whatever else is thrown ends here.
-      context.res = thrownResponse(error, logger);
-    }
-    context.res.headers.set("cache-control", "no-store");
-    context.res.headers.set("x-content-type-options", "nosniff");
-  };
-}
-
-function sameMachineOnly(bound: Bound): MiddlewareHandler {
+/** Says why a request may not come from here, if so. */
+function sameMachineOnly(bound: Bound): (headers: Headers) => Refusal | undefined {
   const hosts = new Set(LOOPBACK_NAMES.map((name) => `${name}:${bound.port}`));
   if (bound.port === 80) for (const name of LOOPBACK_NAMES) hosts.add(name);
-  return async (context, next) => {
-    if (context.req.header("origin") !== undefined) {
-      return refusalResponse({ code: "forbidden_origin", message: "requests from web pages are refused" });
+  return (headers) => {
+    if (headers.has("origin")) {
+      return { code: "forbidden_origin", message: "requests from web pages are refused" };
     }
-    if (!hosts.has((context.req.header("host") ?? "").toLowerCase())) {
-      return refusalResponse({
-        code: "forbidden_origin",
-        message: `the Host header must name a loopback address and port ${bound.port}`,
-      });
+    if (!hosts.has((headers.get("host") ?? "").toLowerCase())) {
+      const message = `the Host header must name a loopback address and port ${bound.port}`;
+      return { code: "forbidden_origin", message };
     }
-    return next();
+    return undefined;
   };
 }

@@ -37,11 +37,13 @@ function setup() {
     const headers = new Headers({ host: `127.0.0.1:${PORT}`, ...options.headers });
     if (options.token !== undefined) headers.set("authorization", `Bearer ${options.token}`);
     const body = options.raw ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
-    const response = await app.request(`http://127.0.0.1:${PORT}${path}`, {
-      method,
-      headers,
-      ...(body === undefined ? {} : { body }),
-    });
+    const response = await app.fetch(
+      new Request(`http://127.0.0.1:${PORT}${path}`, {
+        method,
+        headers,
+        ...(body === undefined ? {} : { body }),
+      }),
+    );
     expect(response.headers.get("cache-control")).toBe("no-store");
     expect(response.headers.get("x-content-type-options")).toBe("nosniff");
     const text = await response.text();

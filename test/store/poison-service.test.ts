@@ -43,15 +43,17 @@ function clientOf(world: World) {
     watchers: new Set(),
   });
   const send = async (method: string, path: string, token: string, body?: unknown) => {
-    const response = await app.request(`http://127.0.0.1:4319${path}`, {
-      method,
-      headers: {
-        host: "127.0.0.1:4319",
-        authorization: `Bearer ${token}`,
-        "x-mono-agent-service-name": "svc",
-      },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    });
+    const response = await app.fetch(
+      new Request(`http://127.0.0.1:4319${path}`, {
+        method,
+        headers: {
+          host: "127.0.0.1:4319",
+          authorization: `Bearer ${token}`,
+          "x-mono-agent-service-name": "svc",
+        },
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      }),
+    );
     const json: Answer = JSON.parse(await response.text());
     return { status: response.status, headers: response.headers, json };
   };

@@ -13,7 +13,14 @@ import { type TurnAttachment, turnRequestSchema } from "../../core/turn.ts";
 import { bearerToken } from "../../http/bearer.ts";
 import { readBody } from "../../http/body.ts";
 import { refusalResponse, resultResponse } from "../../http/errors.ts";
-import { addRoute, type Bound, createLoopbackApp, type Handler, pathId } from "../../http/loopback.ts";
+import {
+  addRoute,
+  type Bound,
+  createLoopbackApp,
+  type Handler,
+  type LoopbackApp,
+  pathId,
+} from "../../http/loopback.ts";
 import { type EventStream, openEventStream } from "./event-stream.ts";
 
 /**
@@ -50,9 +57,12 @@ const NO_CONVERSATION: Refusal = { code: "not_found", message: "there is no such
 const STOPPING: Refusal = { code: "service_stopping", message: "the host is stopping" };
 const NO_TURN: Refusal = { code: "not_found", message: "there is no such turn in this conversation" };
 
-export function createTerminalApp(deps: TerminalAppDeps): Hono {
+export function createTerminalApp(deps: TerminalAppDeps): LoopbackApp {
+  return createLoopbackApp(deps, (app) => addTerminalRoutes(app, deps));
+}
+
+function addTerminalRoutes(app: Hono, deps: TerminalAppDeps): void {
   const { engine, turns, clock } = deps;
-  const app = createLoopbackApp(deps);
 
   const guarded =
     (handler: Handler): Handler =>
@@ -150,7 +160,6 @@ export function createTerminalApp(deps: TerminalAppDeps): Hono {
       return eventResponse(stream.body);
     }),
   });
-  return app;
 }
 
 function eventResponse(body: ReadableStream<Uint8Array> | null): Response {
