@@ -10,7 +10,7 @@ const real = createFileSystem();
 const fs: FileSystem = {
   ...real,
   run(steps) {
-    const stuck = steps.some((step) => step.op === "write" && String(step.data).includes(needle));
+    const stuck = steps.some((step) => step.op === "write" && Buffer.from(step.data).includes(needle));
     return stuck ? new Promise(() => {}) : real.run(steps);
   },
 };
