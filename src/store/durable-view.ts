@@ -36,6 +36,8 @@ type WorkRow = Pick<ContinuationRecord, "updatedAt" | "continuationId">;
 export interface DurableRecords extends DurableView {
   /** Puts the new version, or deletes with undefined. Returns the version before. `text` is the JSON of the new one. */
   apply(id: string, next: ContinuationRecord | undefined, text?: string): ContinuationRecord | undefined;
+  /** What was put settled is kept as its text from now on: whoever was told of it has looked at it. */
+  freeze(): void;
   /** All records as they are now, read one by one. */
   all(): Iterable<ContinuationRecord>;
 }
@@ -101,6 +103,7 @@ export function createDurableView(
     active.change(undefined, record);
     count(record, 1);
   }
+  records.freeze();
   const rowsOf = new Map<ContinuationState, ListRow[]>(STATES.map((state) => [state, []]));
   const rows: ListRow[] = [];
   for (const record of [...initial].sort(newestFirst)) {
@@ -225,6 +228,7 @@ export function createDurableView(
       }
       return present(ids);
     },
+    freeze: () => records.freeze(),
     all: () => records.all(),
     knowsRun(originRunId) {
       const part = `\0${originRunId}\0`;
@@ -269,6 +273,7 @@ export function createDurableView(
 /** Records by id (I3). */
 function createShelf() {
   const held = new Map<string, ContinuationRecord | string>();
+  const freezing: { readonly record: ContinuationRecord; readonly text: string }[] = [];
   const thawed = (it: ContinuationRecord | string) => (typeof it === "string" ? thawRecord(it) : it);
   return {
     size: () => held.size,
@@ -277,8 +282,15 @@ function createShelf() {
       return found === undefined ? undefined : thawed(found);
     },
     set(record: ContinuationRecord, text: string | undefined): void {
-      const freeze = text !== undefined && text.length <= FROZEN_MAX_CHARS && isSettled(record);
-      held.set(record.continuationId, freeze ? text : record);
+      held.set(record.continuationId, record);
+      if (text !== undefined && text.length <= FROZEN_MAX_CHARS && isSettled(record)) {
+        freezing.push({ record, text });
+      }
+    },
+    freeze(): void {
+      for (const { record, text } of freezing.splice(0)) {
+        if (held.get(record.continuationId) === record) held.set(record.continuationId, text);
+      }
     },
     delete: (id: string) => held.delete(id),
     /** Of this moment, whatever changes while they are read. */

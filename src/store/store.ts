@@ -132,6 +132,7 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
           logger.error("a listener for durable changes failed", { reason: errorText(error) });
         }
       }
+      durable.freeze();
     },
     poisoned(error, fault) {
       snapshots.stop();

@@ -25,6 +25,7 @@ describe("settled records as texts", () => {
     for (const view of [plain, frozen]) {
       view.apply("e", settled("e"), JSON.stringify(settled("e")));
       view.apply("a", undefined);
+      view.freeze();
     }
     expect(frozen.page(10)).toEqual(plain.page(10));
     expect([...frozen.all()]).toEqual([...plain.all()]);
@@ -35,13 +36,19 @@ describe("settled records as texts", () => {
     expect(frozen.stats()).toEqual(plain.stats());
   });
 
-  test("are read anew at each look, so that none stays in memory as an object", () => {
+  test("are read anew at each look once all were told, so that none stays in memory as an object", () => {
     const text = JSON.stringify(settled("a"));
     const view = createDurableView([], LIMITS);
-    view.apply("a", settled("a"), text);
+    const record = settled("a");
+    view.apply("a", record, text);
+    expect(view.get("a")).toBe(record);
+    view.freeze();
+    expect(view.get("a")).not.toBe(record);
     expect(view.get("a")).not.toBe(view.get("a"));
+    expect(view.get("a")).toEqual(record);
     const open = claim("b");
     view.apply("b", open, JSON.stringify(open));
+    view.freeze();
     expect(view.get("b")).toBe(open);
   });
 
@@ -50,6 +57,7 @@ describe("settled records as texts", () => {
     const all = view.all();
     view.apply("a", undefined);
     view.apply("c", settled("c"), JSON.stringify(settled("c")));
+    view.freeze();
     expect([...all].map((record) => record.continuationId).sort()).toEqual(["a", "b"]);
     expect([...all]).toHaveLength(2);
   });
