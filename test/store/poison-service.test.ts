@@ -1,6 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { healthLines } from "../../src/cli/continuations/print.ts";
 import { operatorToken } from "../../src/core/derive.ts";
+import { diskRemedy } from "../../src/core/disk-remedy.ts";
 import { healthSchema } from "../../src/core/wire.ts";
 import { createContinuationApp } from "../../src/http/continuation-app.ts";
 import { createMemoryFileSystem, type MemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
@@ -114,7 +115,7 @@ describe("a store that can't be written", () => {
       expect(poisoned.storage.fault).toEqual({ code: errno, since: expect.any(String) });
       const printed = healthLines(poisoned);
       expect(printed).toContain(errno);
-      expect(printed).toContain("needs a restart");
+      expect(printed).toContain(`: ${diskRemedy(errno)} first; the store needs a restart`);
       expect(printed).toContain("nothing acknowledged is lost");
       expect(await world.service.processDue(10)).toBe(0);
       await world.service.stop();

@@ -1,3 +1,4 @@
+import { diskRemedy } from "../../core/disk-remedy.ts";
 import { DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from "../../core/limits.ts";
 import type { ContinuationDetail, ContinuationHealth, ContinuationStatus } from "../../core/wire.ts";
 
@@ -94,13 +95,14 @@ export function healthLines(health: ContinuationHealth): string {
       "attention",
       `unknown delivery ${storage.unresolvedDelivery}, dead-lettered ${storage.deadLettered}, history degraded ${storage.historyDegraded}`,
     ],
-    [
-      "fault",
-      storage.fault === undefined
-        ? undefined
-        : `${storage.fault.code} since ${storage.fault.since}: the store needs a restart of the host; nothing acknowledged is lost`,
-    ],
+    ["fault", storage.fault === undefined ? undefined : faultText(storage.fault)],
   ]);
+}
+
+function faultText({ code, since }: NonNullable<ContinuationHealth["storage"]["fault"]>): string {
+  const remedy = diskRemedy(code);
+  const first = remedy === undefined ? "" : `${remedy} first; `;
+  return `${code} since ${since}: ${first}the store needs a restart of the host; nothing acknowledged is lost`;
 }
 
 function receiptText(receipt: NonNullable<ContinuationStatus["receipt"]>): string {
