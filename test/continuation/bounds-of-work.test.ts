@@ -90,7 +90,7 @@ describe("a call that takes too long is told so, given up for good, and what com
     const given: ContinuationRecord = world.record(id);
     late.resolve();
     await idle();
-    expect(world.record(id)).toBe(given);
+    expect(world.record(id)).toEqual(given);
     return { record: given, world };
   }
 
