@@ -1,4 +1,4 @@
-import { createMemoryFileSystem } from "../platform/memory-filesystem.ts";
+import { createMemoryFileSystem, memoryDisk } from "../platform/memory-filesystem.ts";
 import type { OlderReader } from "../store/explore/image-check.ts";
 import { failureText, type TortureFigures, type TortureReport, torture } from "../store/explore/torture.ts";
 
@@ -10,5 +10,5 @@ export function runTorture(options: {
   readonly enough: (figures: TortureFigures) => boolean | Promise<boolean>;
   readonly olderReader?: OlderReader;
 }): Promise<TortureReport> {
-  return torture({ ...options, createDisk: () => createMemoryFileSystem() });
+  return torture({ ...options, createDisk: (abilities) => createMemoryFileSystem(memoryDisk(abilities)) });
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
+import { createMemoryFileSystem, memoryDisk } from "../../src/platform/memory-filesystem.ts";
 import { exploreWorkload } from "../../src/store/explore/explore.ts";
 import { record } from "../../src/store/explore/recorder.ts";
 import { failureText, torture } from "../../src/store/explore/torture.ts";
@@ -15,7 +15,10 @@ const STATES = 200_000;
 const SEED = 1;
 /** Workloads of which it is looked up what they reach. */
 const COVERED = 50;
-const options = { createDisk: () => createMemoryFileSystem(), olderReader: readAsOlderRuntime };
+const options = {
+  createDisk: (abilities: { swaps: boolean }) => createMemoryFileSystem(memoryDisk(abilities)),
+  olderReader: readAsOlderRuntime,
+};
 
 const words = (text: string) => text.trim().split(/\s+/);
 const STEPS = words(`

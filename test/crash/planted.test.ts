@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import type { FileSystem } from "../../src/core/ports/platform.ts";
-import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
+import { createMemoryFileSystem, memoryDisk } from "../../src/platform/memory-filesystem.ts";
 import { exploreWorkload, type Failure } from "../../src/store/explore/explore.ts";
 import { shrink } from "../../src/store/explore/shrink.ts";
 import { failureText, torture } from "../../src/store/explore/torture.ts";
@@ -17,7 +17,7 @@ const PATIENCE = 400;
 async function hunt(wrap: (fs: FileSystem) => FileSystem, expected: RegExp): Promise<Failure> {
   const explore = async (workload: Workload) => {
     const { failure } = await exploreWorkload(workload, {
-      createDisk: () => createMemoryFileSystem(),
+      createDisk: (abilities: { swaps: boolean }) => createMemoryFileSystem(memoryDisk(abilities)),
       olderReader: readAsOlderRuntime,
       wrap,
     });
@@ -56,7 +56,7 @@ describe("the explorer finds, and tells with a seed and a minimal history,", () 
       }
       // Told to a stranger, it can be repeated.
       const { failure: again } = await torture({
-        createDisk: () => createMemoryFileSystem(),
+        createDisk: (abilities: { swaps: boolean }) => createMemoryFileSystem(memoryDisk(abilities)),
         olderReader: readAsOlderRuntime,
         wrap,
         seed: failure.workload.seed,

@@ -57,7 +57,7 @@ export interface Recording {
 }
 
 export interface RecordOptions {
-  readonly createDisk: () => CrashDisk;
+  readonly createDisk: (abilities: { swaps: boolean }) => CrashDisk;
   /** Puts something between the store and its disk; tests plant bugs with it. */
   readonly wrap?: (fs: FileSystem) => FileSystem;
 }
@@ -75,7 +75,7 @@ export async function record(workload: Workload, options: RecordOptions): Promis
   let planned: { left: number; errno: string } | undefined;
   let injected = false;
 
-  let disk = options.createDisk();
+  let disk = options.createDisk({ swaps: workload.swaps });
   let ledger = createLedger(new Map());
   let secret: Uint8Array | undefined;
   let recovering = true;

@@ -59,7 +59,7 @@ export function failureText({ invariant, message, workload, at }: Failure): stri
       : `open, killed after ${workload.interrupt} operations, and open again`;
   return [
     `${invariant}: ${message}`,
-    `seed ${workload.seed}; to see it again: torture --seed ${workload.seed} --states 1; a checkpoint starts at ${workload.carryLimits.startBytes} carried bytes; at most ${workload.retention.terminalMaxRecords} settled records are kept`,
+    `seed ${workload.seed}; to see it again: torture --seed ${workload.seed} --states 1; a checkpoint starts at ${workload.carryLimits.startBytes} carried bytes; at most ${workload.retention.terminalMaxRecords} settled records are kept; the disk ${workload.swaps ? "can" : "can't"} swap names`,
     `  1. ${opening}`,
     ...workload.steps.map((step, index) => `  ${index + 2}. ${stepText(step)}`),
     ...(at === undefined ? ["  → no power cut is needed"] : cutLines(at)),

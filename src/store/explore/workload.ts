@@ -37,6 +37,8 @@ export interface Workload {
   readonly seed: number;
   readonly retention: RetentionLimits;
   readonly carryLimits: CarryLimits;
+  /** Whether the disk can swap names, as only Linux can. */
+  readonly swaps: boolean;
   /** The very first opening is killed after so many operations. */
   readonly interrupt?: number;
   readonly steps: readonly Step[];
@@ -81,6 +83,7 @@ export function generateWorkload(seed: number): Workload {
     retention,
     carryLimits,
     ...(random.chance(0.3) ? { interrupt: 1 + random.below(random.pick([1, 4, 20])) } : {}),
+    swaps: random.chance(0.75),
     steps,
   };
 }
