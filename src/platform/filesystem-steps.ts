@@ -3,6 +3,7 @@ import {
   closeSync,
   constants,
   fchmodSync,
+  fdatasyncSync,
   fstatSync,
   fsyncSync,
   ftruncateSync,
@@ -92,7 +93,7 @@ export function faultOf(steps: readonly FileStep[], failure: StepFailure): FileF
 function perform(step: FileStep, syncfs: Syncfs | undefined): void {
   switch (step.op) {
     case "write":
-      if (step.reuse === true) overwrite(step);
+      if (step.reuse !== undefined) overwrite(step);
       else create(step);
       return;
     case "sync":
@@ -151,19 +152,24 @@ function create({ path, data, mode, sync: durable }: Write): void {
   }
 }
 
-/** What is there already is cut to the new length, and only if it is longer: blocks that stay cost the disk nothing. */
-function overwrite({ path, data, mode, sync: durable }: Write): void {
+/**
+ * A file whose length stays costs the disk its data alone, and not a commit of its own journal with whatever else waits
+ * for one: that is what fdatasync leaves out.
+ */
+function overwrite({ path, data, mode, sync: durable, reuse }: Write): void {
   const descriptor = openSync(path, REUSE, mode);
   try {
     const there = fstatSync(descriptor);
     if (!there.isFile() || there.nlink !== 1) {
       throw Object.assign(new Error("what is there is not a file with one name"), { code: "EEXIST" });
     }
-    if ((there.mode & 0o7777) !== mode) fchmodSync(descriptor, mode);
+    const loose = (there.mode & 0o7777) !== mode;
+    if (loose) fchmodSync(descriptor, mode);
     const bytes = bytesOf(data);
     writeAll(descriptor, bytes);
-    if (there.size > bytes.length) ftruncateSync(descriptor, bytes.length);
-    if (durable) fsyncSync(descriptor);
+    if (reuse === "whole" && there.size > bytes.length) ftruncateSync(descriptor, bytes.length);
+    if (durable && loose) fsyncSync(descriptor);
+    else if (durable) fdatasyncSync(descriptor);
   } finally {
     closeSync(descriptor);
   }

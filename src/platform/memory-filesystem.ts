@@ -128,7 +128,7 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
 
   /** The file that a `write` fills: a new one, or with `reuse` the one that is there. */
   function fileToWrite(
-    { mode, reuse }: { mode: number; reuse?: boolean },
+    { mode, reuse }: Pick<Extract<FileStep, { op: "write" }>, "mode" | "reuse">,
     folder: FolderNode,
     name: string,
     create: DiskOperation,
@@ -148,7 +148,7 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
       rename(create, folder, [[name, file]]);
       return file;
     }
-    if (reuse !== true || there.kind !== "file") fail(create, "EEXIST");
+    if (reuse === undefined || there.kind !== "file") fail(create, "EEXIST");
     there.mode = mode;
     return there;
   }
@@ -163,9 +163,11 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
         const file = fileToWrite(step, folder, name, create);
         yield;
         begin("data", step.path, label);
-        file.data =
+        const data =
           typeof step.data === "string" ? Buffer.from(step.data, "utf8") : new Uint8Array(step.data);
-        counts.bytes += file.data.length;
+        const beyond = step.reuse === "start" ? file.data.subarray(data.length) : new Uint8Array();
+        file.data = beyond.length === 0 ? data : Buffer.concat([data, beyond]);
+        counts.bytes += data.length;
         disk.unsynced.push({ kind: "data", path: step.path, label, file });
         if (!step.sync) return;
         yield;

@@ -41,7 +41,7 @@ export function encodeSteps(id: number, steps: readonly FileStep[]): EncodedStep
     fields.push(step.op, step.label);
     switch (step.op) {
       case "write":
-        fields.push(step.path, `${step.mode}`, flag(step.sync), flag(step.reuse));
+        fields.push(step.path, `${step.mode}`, flag(step.sync), step.reuse ?? "");
         pushData(step.data);
         break;
       case "syncFiles":
@@ -99,8 +99,13 @@ function decodeStep(op: FileStep["op"], next: () => string, data: () => string |
   const path = next();
   const yes = () => next() === "1";
   switch (op) {
-    case "write":
-      return { op, label, path, mode: Number(next()), sync: yes(), reuse: yes(), data: data() };
+    case "write": {
+      const mode = Number(next());
+      const sync = yes();
+      const reuse = next();
+      const written = { op, label, path, mode, sync, data: data() };
+      return reuse === "whole" || reuse === "start" ? { ...written, reuse } : written;
+    }
     case "syncFiles":
       return { op, label, folder: path, paths: Array.from({ length: Number(next()) }, next) };
     case "rename":

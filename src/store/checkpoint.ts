@@ -2,7 +2,7 @@ import { join } from "node:path";
 import type { FileStep, FileSystem } from "../core/ports/platform.ts";
 import type { StorePaths } from "./paths.ts";
 import { FILE_MODE } from "./secure.ts";
-import { createTransactionFile, type Entry, recordBody } from "./transaction.ts";
+import { createTransactionFile, type Entry, recordBody, type TransactionFrame } from "./transaction.ts";
 
 /**
  * What the transaction file carries: committed versions that are not yet durable in their own files.
@@ -16,7 +16,7 @@ export interface Carry {
   readonly size: number;
   readonly bytes: number;
   /** The transaction file with these laid over what is carried. Valid until the next call. */
-  content(entries: Iterable<Entry>, generation: string, createdAt: string): Uint8Array;
+  content(entries: Iterable<Entry>, frame: TransactionFrame): Uint8Array;
   /** What `content` was last asked for is durable. */
   commit(entries: Iterable<Entry>): void;
   /** Makes what is carried now durable in its own files. One at a time: a second call joins the first. */
@@ -75,30 +75,32 @@ export function createCarry({ fs, paths, spares: sparesMax, ...found }: CarryDep
     for (const entry of versions) {
       const path = paths.record(entry.id);
       const replaces = filed.has(entry.id);
-      if (entry.record !== undefined) {
-        const spare = spares.pop();
-        const from = spare ?? newName();
-        const data = recordBody(entry);
-        const reuse = spare !== undefined;
-        writes.push({
-          op: "write",
-          path: from,
-          data,
-          mode: FILE_MODE,
-          sync: false,
-          reuse,
-          label: "record.write",
-        });
-        written.push(from);
-        names.push({ op: "rename", from, to: path, swap: replaces, label: "record.rename" });
-        if (replaces) kept.push(from);
-      } else if (replaces && spares.length + kept.length < sparesMax) {
+      if (entry.record === undefined) {
+        if (!replaces) continue;
+        if (spares.length + kept.length >= sparesMax) {
+          names.push({ op: "unlink", path, missingOk: true, label: "record.unlink" });
+          continue;
+        }
         const to = newName();
         names.push({ op: "rename", from: path, to, missingOk: true, label: "record.retire" });
         kept.push(to);
-      } else if (replaces) {
-        names.push({ op: "unlink", path, missingOk: true, label: "record.unlink" });
+        continue;
       }
+      // A new file has its name at once: whatever becomes of it, the transaction lies over it until it is durable.
+      const from = spares.pop() ?? (replaces ? newName() : path);
+      const data = recordBody(entry);
+      writes.push({
+        op: "write",
+        path: from,
+        data,
+        mode: FILE_MODE,
+        sync: false,
+        reuse: "whole",
+        label: "record.write",
+      });
+      written.push(from);
+      if (from !== path) names.push({ op: "rename", from, to: path, swap: replaces, label: "record.rename" });
+      if (replaces) kept.push(from);
     }
     if (written.length > 0) {
       writes.push({ op: "syncFiles", folder: paths.records, paths: written, label: "record.data.sync" });
@@ -132,9 +134,9 @@ export function createCarry({ fs, paths, spares: sparesMax, ...found }: CarryDep
     get bytes() {
       return bytes;
     },
-    content(entries, generation, createdAt) {
+    content(entries, frame) {
       for (const entry of entries) file.put(entry);
-      return file.content(generation, createdAt);
+      return file.content(frame);
     },
     commit,
     checkpoint() {

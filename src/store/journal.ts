@@ -42,6 +42,22 @@ const FRAME_BYTES = 1 * KIB;
 /** Without a commit for this long, the spares are removed: what was dropped from the store must not lie about. */
 export const QUIET_MS = 1_000;
 
+/**
+ * A file of which only the start is used; the rest is blank, which JSON allows at its end. It keeps its length while
+ * what it carries grows and shrinks, and a file that keeps its length is durable sooner (filesystem-steps.ts).
+ */
+interface BlankedFile {
+  readonly size: number;
+  readonly used: number;
+}
+const FIRST_CAPACITY_BYTES = 64 * KIB;
+
+function capacityFor(bytes: number): number {
+  let capacity = FIRST_CAPACITY_BYTES;
+  while (capacity < bytes) capacity *= 2;
+  return capacity;
+}
+
 export interface Mutation {
   readonly entries: readonly Entry[];
   /** Makes the mutation a barrier: runs alone, before its entries are committed. */
@@ -92,6 +108,11 @@ export function createJournal(deps: JournalDeps): Journal {
   let transactionExists = deps.transactionExists;
   const spare = paths.temporary(paths.transaction);
   let spareMayExist = false;
+  // What is known of the two files that swap names; nothing of one that was found at the start.
+  let spareFile: BlankedFile | undefined;
+  let transactionFile: BlankedFile | undefined;
+  /** Whether the system swaps names; undefined until it was tried. */
+  let swaps: boolean | undefined;
   let commits = 0;
   let stopQuietTimer: (() => void) | undefined;
   let failure: { fault: StoreFault; error: StoreError } | undefined;
@@ -122,25 +143,29 @@ export function createJournal(deps: JournalDeps): Journal {
 
   async function commitEntries(entries: readonly Entry[]): Promise<void> {
     await deps.guard();
-    const createdAt = new Date(deps.clock.now()).toISOString();
-    const data = carry.content(entries, deps.ids.uuid(), createdAt);
-    const { transaction } = paths;
-    const swap = transactionExists;
-    await fs.run([
-      {
-        op: "write",
-        path: spare,
-        data,
-        mode: FILE_MODE,
-        sync: true,
-        reuse: true,
-        label: "transaction.write",
+    const over = spareFile;
+    let used = 0;
+    const data = carry.content(entries, {
+      generation: deps.ids.uuid(),
+      createdAt: new Date(deps.clock.now()).toISOString(),
+      length(bytes) {
+        used = bytes;
+        if (over === undefined) return bytes;
+        return bytes <= over.size ? Math.max(bytes, over.used) : capacityFor(bytes);
       },
-      { op: "rename", from: spare, to: transaction, swap, label: "transaction.rename" },
+    });
+    const swap = transactionExists;
+    const reuse = over === undefined ? "whole" : "start";
+    await fs.run([
+      { op: "write", path: spare, data, mode: FILE_MODE, sync: true, reuse, label: "transaction.write" },
+      { op: "rename", from: spare, to: paths.transaction, swap, label: "transaction.rename" },
       { op: "syncDir", path: paths.stateDir, label: "transaction.sync" },
     ]);
     transactionExists = true;
+    if (swap) swaps ??= fs.lstat(spare, "transaction.spare") !== undefined;
     spareMayExist = swap;
+    spareFile = swap && swaps === true ? transactionFile : undefined;
+    transactionFile = { size: Math.max(data.length, over?.size ?? 0), used };
     commits += 1;
     watchForQuiet();
     carry.commit(entries);
@@ -167,6 +192,7 @@ export function createJournal(deps: JournalDeps): Journal {
     const steps = carry.forgetSpares();
     if (spareMayExist) steps.push({ op: "unlink", path: spare, missingOk: true, label: "spare.unlink" });
     spareMayExist = false;
+    spareFile = undefined;
     return steps;
   }
 
@@ -239,6 +265,7 @@ export function createJournal(deps: JournalDeps): Journal {
           { op: "unlink", path: paths.transaction, missingOk: false, label: "transaction.unlink" },
         ]);
         transactionExists = false;
+        transactionFile = undefined;
         continue;
       }
       if (carry.size > 0 && carry.bytes + next.bytes > carryLimits.maxBytes) {
@@ -281,6 +308,7 @@ export function createJournal(deps: JournalDeps): Journal {
       { op: "syncDir", path: paths.stateDir, label: "transaction.unlink.sync" },
     ]);
     transactionExists = false;
+    transactionFile = undefined;
   }
 
   function enqueue(mutation: Mutation): Promise<void> {

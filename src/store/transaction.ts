@@ -5,7 +5,7 @@ import type { ContinuationRecord } from "../core/record.ts";
  * Owns: versions of records on their way to the disk, and the content of the transaction file that carries them.
  * Does not own: which versions it carries when (journal.ts, checkpoint.ts).
  *
- * I1. The content is byte for byte what `fileJson` gives for the frame of store-format.md §6.
+ * I1. The content is byte for byte what `fileJson` gives for the frame of store-format.md §6, and then blanks.
  * I2. What `content` returned does not change before the next call of `put` or `content`; `drop` only takes note.
  */
 
@@ -50,7 +50,14 @@ export interface TransactionFile {
   put(entry: Entry): void;
   /** The version is durable in its own file. No effect when a newer one has taken its place. */
   drop(entry: Entry): void;
-  content(generation: string, createdAt: string): Uint8Array;
+  content(frame: TransactionFrame): Uint8Array;
+}
+
+export interface TransactionFrame {
+  readonly generation: string;
+  readonly createdAt: string;
+  /** How long the content shall be, at least `bytes`: what is more is blank. */
+  readonly length: (bytes: number) => number;
 }
 
 interface Member {
@@ -126,7 +133,7 @@ export function createTransactionFile(): TransactionFile {
       if (deletes.get(entry.id) === entry) deletes.delete(entry.id);
       if (writes.size === 0 && buffer.length > KEPT_CAPACITY) buffer = Buffer.alloc(0);
     },
-    content(generation, createdAt) {
+    content({ generation, createdAt, length }) {
       compact();
       const head = `{
   "schemaVersion": 3,
@@ -141,13 +148,17 @@ export function createTransactionFile(): TransactionFile {
         separator = BEFORE_MEMBER;
       }
       tail += `${deletes.size === 0 ? "" : "\n  "}]\n}\n`;
-      const tailBytes = Buffer.byteLength(tail, "utf8");
-      reserve(tailBytes);
+      const headBytes = Buffer.byteLength(head, "utf8");
+      const start = HEAD_ROOM - headBytes;
+      const contentEnd = end + Buffer.byteLength(tail, "utf8");
+      const blankEnd = start + length(contentEnd - start);
+      reserve(blankEnd - end);
+      buffer.write(head, start, "utf8");
       buffer.write(tail, end, "utf8");
+      buffer.fill(" ", contentEnd, blankEnd);
       // The comma before the first member becomes the bracket of the list; the first stays the first until it leaves.
       if (writes.size > 0) buffer.write("[", HEAD_ROOM);
-      const start = HEAD_ROOM - buffer.write(head, HEAD_ROOM - Buffer.byteLength(head, "utf8"), "utf8");
-      return new Uint8Array(buffer.buffer, buffer.byteOffset + start, end + tailBytes - start);
+      return new Uint8Array(buffer.buffer, buffer.byteOffset + start, blankEnd - start);
     },
   };
 }

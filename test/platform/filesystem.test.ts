@@ -95,13 +95,13 @@ for (const [name, create] of [
       test("writes over a file in place where that is asked for, shorter or longer, and creates a missing one", async () => {
         const { fs, at } = await fresh();
         const path = join(at, "a");
-        const over = (data: string | Uint8Array): FileStep => ({
+        const over = (data: string | Uint8Array): Write => ({
           op: "write",
           path,
           data,
           mode: 0o600,
           sync: true,
-          reuse: true,
+          reuse: "whole",
           label: "w",
         });
         await run(fs, [over("created")]);
@@ -113,6 +113,10 @@ for (const [name, create] of [
           expect(text(fs, path)).toBe(Buffer.from(data).toString("utf8"));
           expect(fs.lstat(path, "st")).toMatchObject({ inode, mode: 0o600 });
         }
+        await run(fs, [over("0123456789"), { ...over("abc"), reuse: "start" }]);
+        expect(text(fs, path)).toBe("abc3456789");
+        await run(fs, [{ ...over("longer than that"), reuse: "start" }]);
+        expect(text(fs, path)).toBe("longer than that");
         await run(fs, [{ op: "mkdir", path: join(at, "d"), mode: 0o700, existsOk: false, label: "mk" }]);
         const folder = { ...over("x"), path: join(at, "d") };
         expect(await run(fs, [folder]).catch(errnoOf)).toMatch(/^w:E(ISDIR|EXIST)$/);
@@ -160,9 +164,9 @@ describe("the real filesystem", () => {
     expect(fs.lstat(link, "st")?.kind).toBe("symlink");
     expect(() => fs.open(link, "r")).toThrow(FileFault);
     expect(await fs.run([write(link, "x")]).catch(errnoOf)).toBe("w:EEXIST");
-    expect(await fs.run([{ ...write(link, "x"), reuse: true }]).catch(errnoOf)).toBe("w:ELOOP");
+    expect(await fs.run([{ ...write(link, "x"), reuse: "whole" }]).catch(errnoOf)).toBe("w:ELOOP");
     linkSync(target, join(folder, "second name"));
-    expect(await fs.run([{ ...write(target, "x"), reuse: true }]).catch(errnoOf)).toBe("w:EEXIST");
+    expect(await fs.run([{ ...write(target, "x"), reuse: "whole" }]).catch(errnoOf)).toBe("w:EEXIST");
     expect(readFileSync(target, "utf8")).toBe("secret");
   });
 

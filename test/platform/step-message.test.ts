@@ -14,15 +14,18 @@ const path = text;
 const mode = fc.nat({ max: 0o7777 });
 const bytes = fc.uint8Array({ maxLength: 20 });
 const step: fc.Arbitrary<FileStep> = fc.oneof(
-  fc.record({
-    op: fc.constant("write" as const),
-    label,
-    path,
-    mode,
-    sync: fc.boolean(),
-    reuse: fc.boolean(),
-    data: fc.oneof(text, bytes),
-  }),
+  fc.record(
+    {
+      op: fc.constant("write" as const),
+      label,
+      path,
+      mode,
+      sync: fc.boolean(),
+      reuse: fc.constantFrom("whole" as const, "start" as const),
+      data: fc.oneof(text, bytes),
+    },
+    { requiredKeys: ["op", "label", "path", "mode", "sync", "data"] },
+  ),
   fc.record({ op: fc.constant("syncFiles" as const), label, folder: path, paths: fc.array(path) }),
   fc.record({
     op: fc.constant("rename" as const),
@@ -60,7 +63,6 @@ describe("messages between the threads", () => {
       path: "p",
       mode: 0o600,
       sync: true,
-      reuse: false,
       data,
     });
     const sent = encodeSteps(1, [write(new Uint8Array(memory, 3, 5)), write(new Uint8Array(other))]);

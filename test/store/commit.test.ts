@@ -116,7 +116,7 @@ describe("group commit", () => {
 });
 
 describe("files", () => {
-  test("the transaction file is exactly the indented JSON of what it carries", async () => {
+  test("the transaction file is exactly the indented JSON of what it carries, and then blanks", async () => {
     const { fs, store } = await warmStore();
     await store.commit({ puts: [claim("gone")] });
     await store.commit({
@@ -125,7 +125,8 @@ describe("files", () => {
     });
     const text = fs.files()[TRANSACTION] ?? "";
     const parsed = JSON.parse(text);
-    expect(text).toBe(fileJson(parsed));
+    expect(text.trimEnd()).toBe(fileJson(parsed).trimEnd());
+    expect(text.slice(fileJson(parsed).length)).toMatch(/^ *$/);
     expect(parsed.deletes).toEqual(["gone"]);
     expect(parsed.writes.map((record: { continuationId: string }) => record.continuationId)).toEqual([
       "warm",

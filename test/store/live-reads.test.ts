@@ -18,7 +18,7 @@ function replacing(fs: FileSystem, path: string, contents: string[]): FileSystem
     data,
     mode: 0o600,
     sync: true,
-    reuse: true,
+    reuse: "whole",
     label: "test",
   });
   return {

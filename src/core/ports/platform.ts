@@ -49,7 +49,8 @@ export interface ReadHandle {
 /**
  * One primitive step of a durable change. `label` names the step for logs, counters and fault tests.
  * - `write`: create `path` exclusively with `mode`, write `data`; with `sync`, fsync the file before it is closed. With
- *   `reuse`, a file of ours that is there already is overwritten in place, which spares the disk a new one.
+ *   `reuse`, a file of ours that is there already is written over in place, which spares the disk a new one: `whole`
+ *   ends it after the data, `start` leaves what lies beyond.
  * - `syncFiles`: make the data of files that were written without `sync` durable, all of them; one call to the
  *   system may do for many.
  * - `rename`: with `swap`, what was at `to` gets the name `from`, where the system can swap names; elsewhere it is gone
@@ -66,7 +67,7 @@ export type FileStep =
       data: string | Uint8Array;
       mode: number;
       sync: boolean;
-      reuse?: boolean;
+      reuse?: "whole" | "start";
       label: string;
     }
   | { op: "sync"; path: string; label: string }
