@@ -86,7 +86,7 @@ export function* checkingContinuationStore(options: CheckOptions): Slices<StoreC
   const { inspection, findings, stable } = before;
   const counts = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<ContinuationState, number>;
   let historyDegraded = 0;
-  for (const record of inspection.records.values()) {
+  for (const record of inspection.records.facts()) {
     counts[record.state] += 1;
     if (record.receipt?.historyRecorded === false) historyDegraded += 1;
   }
@@ -172,7 +172,7 @@ function* judge(
 
   for (const { path, marker } of inspection.markers) {
     try {
-      markerProjection(path, marker, records.values());
+      markerProjection(path, marker, records.live());
     } catch (error) {
       if (!(error instanceof StoreError)) throw error;
       report(path, error);
@@ -181,7 +181,7 @@ function* judge(
 
   const damagedBlobs = new Map<string, string[]>();
   let index = 0;
-  for (const record of records.values()) {
+  for (const record of records.live()) {
     if (index % SLICE_FILES === 0) yield;
     index += 1;
     const ref = record.originContextRef;

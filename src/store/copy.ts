@@ -147,5 +147,5 @@ export function unsettledIds(fs: FileSystem, stateDir: string, nowIso: string): 
   const { records } = hasLegacyState(fs, paths, inspection)
     ? readLegacy({ fs, paths, inspection, nowIso, report, progress: () => {} })
     : inspection;
-  return [...records.values()].filter((record) => !isSettled(record)).map((record) => record.continuationId);
+  return [...records.live()].filter((record) => !isSettled(record)).map((record) => record.continuationId);
 }

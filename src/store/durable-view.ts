@@ -1,4 +1,4 @@
-import { KIB, type RetentionLimits } from "../core/limits.ts";
+import type { RetentionLimits } from "../core/limits.ts";
 import type { DurableView } from "../core/ports/store.ts";
 import {
   type ContinuationRecord,
@@ -10,7 +10,7 @@ import {
   TERMINAL_STATES,
 } from "../core/record.ts";
 import { createActiveIndex } from "./active-index.ts";
-import { thawRecord } from "./codec.ts";
+import type { RecordFacts, RecordTable } from "./record-table.ts";
 import { compareText, createSorted, type Sorted } from "./sorted.ts";
 
 /**
@@ -19,12 +19,7 @@ import { compareText, createSorted, type Sorted } from "./sorted.ts";
  *
  * I1. Each index is changed with the record it points to, in the same call; nothing scans all records.
  * I2. Records are shared with callers and never changed in place.
- * I3. A settled record is kept as its text where there is one: nothing works on it any more, and thousands of objects
- *     would cost several times the memory and make each garbage collection walk all of them.
  */
-
-/** Longer texts stay objects, as `text` would then be read at each look at a large record. */
-const FROZEN_MAX_CHARS = 8 * KIB;
 
 interface TimeKey {
   readonly at: number;
@@ -72,52 +67,47 @@ const hasDeadline = (record: ContinuationRecord | undefined): record is Continua
 /** A begun post whose outcome is not stored is nobody's to repeat: its job, or the next start, decides. */
 const isWorkable = (record: ContinuationRecord) =>
   WORKABLE.has(record.state) && record.deliveryStartedAt === undefined;
-const holdsCapture = (record: ContinuationRecord) =>
+const holdsCapture = (record: RecordFacts) =>
   isSettled(record) &&
   record.mode === "capture" &&
   record.state !== "dead_lettered" &&
   record.synthesizedText !== undefined;
 
-/** Builds the view over `initial`, sorting each index once. */
-export function createDurableView(
-  initial: readonly ContinuationRecord[],
-  limits: RetentionLimits,
-  texts: ReadonlyMap<string, string> = new Map(),
-): DurableRecords {
-  const records = createShelf();
+/** Builds the view over the table, which is its own from now on, sorting each index once. */
+export function createDurableView(records: RecordTable, limits: RetentionLimits): DurableRecords {
   const claims = new Map<string, string>();
   const active = createActiveIndex();
   const counts = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<ContinuationState, number>;
   const tally = { compacted: 0, capturedText: 0, historyDegraded: 0 };
 
-  function count(record: ContinuationRecord, step: 1 | -1): void {
+  function count(record: RecordFacts, step: 1 | -1): void {
     counts[record.state] += step;
     if (record.compactedAt !== undefined) tally.compacted += step;
     if (holdsCapture(record)) tally.capturedText += step;
     if (record.receipt?.historyRecorded === false) tally.historyDegraded += step;
   }
 
-  for (const record of initial) {
-    records.set(record, texts.get(record.continuationId));
-    claims.set(claimIdentity(record), record.continuationId);
-    active.change(undefined, record);
-    count(record, 1);
+  const initial = [...records.facts()];
+  for (const facts of initial) {
+    claims.set(claimIdentity(facts), facts.continuationId);
+    count(facts, 1);
   }
-  records.freeze();
+  const live = [...records.live()];
+  for (const record of live) active.change(undefined, record);
   const rowsOf = new Map<ContinuationState, ListRow[]>(STATES.map((state) => [state, []]));
   const rows: ListRow[] = [];
-  for (const record of [...initial].sort(newestFirst)) {
-    const it = row(record);
+  for (const facts of initial.sort(newestFirst)) {
+    const it = row(facts);
     rows.push(it);
-    rowsOf.get(record.state)?.push(it);
+    rowsOf.get(facts.state)?.push(it);
   }
   const all = createSorted<ListRow>(newestFirst, rows);
   const lists = Object.fromEntries(
     STATES.map((state) => [state, createSorted<ListRow>(newestFirst, rowsOf.get(state))]),
   ) as Record<ContinuationState, Sorted<ListRow>>;
-  const deadlines = createSorted(byTime, initial.filter(hasDeadline).map(deadlineKey));
+  const deadlines = createSorted(byTime, live.filter(hasDeadline).map(deadlineKey));
   // Work waits in `waiting` by the time it becomes due; `promote` moves it to `ready`, which is in working order.
-  const waiting = createSorted(byTime, initial.filter(isWorkable).map(workKey));
+  const waiting = createSorted(byTime, live.filter(isWorkable).map(workKey));
   const ready = createSorted<WorkRow>(oldestUpdate);
   let promotedMs = Number.NEGATIVE_INFINITY;
 
@@ -162,7 +152,7 @@ export function createDurableView(
       if (claims.get(claimIdentity(previous)) === id) claims.delete(claimIdentity(previous));
       return previous;
     }
-    records.set(next, text);
+    records.put(next, text);
     count(next, 1);
     if (isWorkable(next)) waiting.add(workKey(next));
     if (hasDeadline(next) && !sameDeadline) deadlines.add(deadlineKey(next));
@@ -254,11 +244,11 @@ export function createDurableView(
     counts: () => ({ ...counts }),
     stats: () => ({
       format: "per-record-v3",
-      records: records.size(),
+      records: records.size,
       active: active.total(),
       unresolvedDelivery: counts.delivery_unknown,
       deadLettered: counts.dead_lettered,
-      terminalTombstones: records.size() - active.total() - counts.delivery_unknown,
+      terminalTombstones: records.size - active.total() - counts.delivery_unknown,
       ...tally,
       limits: {
         terminalMaxRecords: limits.terminalMaxRecords,
@@ -270,43 +260,8 @@ export function createDurableView(
   };
 }
 
-/** Records by id (I3). */
-function createShelf() {
-  const held = new Map<string, ContinuationRecord | string>();
-  const freezing: { readonly record: ContinuationRecord; readonly text: string }[] = [];
-  const thawed = (it: ContinuationRecord | string) => (typeof it === "string" ? thawRecord(it) : it);
-  return {
-    size: () => held.size,
-    get(id: string): ContinuationRecord | undefined {
-      const found = held.get(id);
-      return found === undefined ? undefined : thawed(found);
-    },
-    set(record: ContinuationRecord, text: string | undefined): void {
-      held.set(record.continuationId, record);
-      if (text !== undefined && text.length <= FROZEN_MAX_CHARS && isSettled(record)) {
-        freezing.push({ record, text });
-      }
-    },
-    freeze(): void {
-      for (const { record, text } of freezing.splice(0)) {
-        if (held.get(record.continuationId) === record) held.set(record.continuationId, text);
-      }
-    },
-    delete: (id: string) => held.delete(id),
-    /** Of this moment, whatever changes while they are read. */
-    all(): Iterable<ContinuationRecord> {
-      const now = [...held.values()];
-      return {
-        *[Symbol.iterator]() {
-          for (const it of now) yield thawed(it);
-        },
-      };
-    },
-  };
-}
-
 /** A row of its own, so that the lists don't keep old versions of records alive. */
-function row(record: ContinuationRecord): ListRow {
+function row(record: ListRow): ListRow {
   return { createdAt: record.createdAt, continuationId: record.continuationId };
 }
 

@@ -20,11 +20,11 @@ interface Pending {
   readonly change: object;
 }
 
-export function createHeadView(durable: RecordView, initial: Iterable<ContinuationRecord>): HeadView {
+export function createHeadView(durable: RecordView, live: Iterable<ContinuationRecord>): HeadView {
   const pending = new Map<string, Pending>();
   const pendingClaims = new Map<string, string>();
   const active: ActiveIndex = createActiveIndex();
-  for (const record of initial) active.change(undefined, record);
+  for (const record of live) active.change(undefined, record);
 
   function get(id: string): ContinuationRecord | undefined {
     const newest = pending.get(id);

@@ -15,6 +15,7 @@ import { checkRecord, checkValue, corrupt, decodeText, parseJson, parseText } fr
 import { readGuard } from "./guard.ts";
 import { readManifest } from "./manifest.ts";
 import type { StorePaths } from "./paths.ts";
+import { createRecordTable, type RecordTable } from "./record-table.ts";
 import { readSecret, type SecretFile } from "./secret.ts";
 import { inspectFolder, isTemporary, readSecureFile, unsafe } from "./secure.ts";
 import { atOnce, SLICE_FILES, type Slices } from "./slices.ts";
@@ -46,9 +47,7 @@ export interface Inspection {
   readonly secret: SecretFile;
   readonly transaction: InspectedTransaction | undefined;
   /** Record files overlaid with the transaction. */
-  readonly records: Map<string, ContinuationRecord>;
-  /** The texts of those that came from files of their own. */
-  readonly texts: Map<string, string>;
+  readonly records: RecordTable;
   readonly markers: { path: string; marker: ActivationMarker }[];
   /** Snapshot files, digest to size. */
   readonly blobs: Map<string, number>;
@@ -123,8 +122,7 @@ export function* inspecting(
   const secret = attempt(paths.secret, () => readSecret(fs, paths)) ?? { kind: "invalid" as const };
   const transaction = attempt(paths.transaction, () => readTransaction(fs, paths));
 
-  const records = new Map<string, ContinuationRecord>();
-  const texts = new Map<string, string>();
+  const records = createRecordTable();
   const replaced = new Set(
     [
       ...(transaction?.writes.map((record) => record.continuationId) ?? []),
@@ -139,12 +137,9 @@ export function* inspecting(
       continue;
     }
     const read = attempt(path, () => readRecordFile(fs, path, name));
-    if (read === undefined) continue;
-    const { continuationId } = read.record;
-    records.set(continuationId, read.record);
-    texts.set(continuationId, read.text);
+    if (read !== undefined) records.read(read.record, read.text);
   }
-  for (const record of transaction?.writes ?? []) records.set(record.continuationId, record);
+  for (const record of transaction?.writes ?? []) records.put(record);
 
   const markers: Inspection["markers"] = [];
   for (const name of markerNames) {
@@ -183,7 +178,6 @@ export function* inspecting(
     secret,
     transaction,
     records,
-    texts,
     markers,
     blobs,
     legacy,

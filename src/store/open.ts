@@ -127,10 +127,7 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
       retention: options.retention,
       lock,
       secret,
-      inspection:
-        legacy === undefined
-          ? inspection
-          : { ...inspection, texts: new Map(), transaction: undefined, guard: true },
+      inspection: legacy === undefined ? inspection : { ...inspection, transaction: undefined, guard: true },
       carryLimits: options.carryLimits ?? CARRY_LIMITS,
     });
     const { store } = opened;
@@ -176,15 +173,15 @@ function decide(
   if (guardRequired && !inspection.guard) throw missingGuard(paths);
   if (secret.kind !== "valid" && evidence) throw secretRefusal(paths, secret.kind);
 
-  const records = new Map(inspection.records);
+  const { records } = inspection;
   const markers = inspection.markers.map(({ path, marker }) => {
-    const changed = markerProjection(path, marker, records.values());
+    const changed = markerProjection(path, marker, records.live());
     for (const record of changed) encodeRecord(record);
     return { changed, marker };
   });
   for (const record of inspection.transaction?.writes ?? []) encodeRecord(record);
   const settle: ContinuationRecord[] = [];
-  for (const record of records.values()) {
+  for (const record of records.live()) {
     const settled = settleRecord(record, nowIso, { keepText: true });
     if (settled === record) continue;
     try {

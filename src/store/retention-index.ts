@@ -1,5 +1,6 @@
 import type { RetentionLimits } from "../core/limits.ts";
 import { type ContinuationRecord, isSettled } from "../core/record.ts";
+import type { RecordFacts } from "./record-table.ts";
 import { compareText, createSorted, type Sorted } from "./sorted.ts";
 
 /**
@@ -18,11 +19,11 @@ interface Aged {
 }
 
 const oldestFirst = (a: Aged, b: Aged) => a.at - b.at || compareText(a.id, b.id);
-const aged = (record: ContinuationRecord): Aged => ({
+const aged = (record: RecordFacts): Aged => ({
   at: Date.parse(record.updatedAt),
   id: record.continuationId,
 });
-const heldText = (record: ContinuationRecord): "captured" | "dead" | undefined => {
+const heldText = (record: RecordFacts): "captured" | "dead" | undefined => {
   if (!isSettled(record) || record.synthesizedText === undefined) return undefined;
   // A dead letter of any mode keeps its text for an operator's retry, by limits of its own.
   if (record.state === "dead_lettered") return "dead";
@@ -30,16 +31,19 @@ const heldText = (record: ContinuationRecord): "captured" | "dead" | undefined =
 };
 
 export function createRetentionIndex(
-  initial: readonly ContinuationRecord[],
+  initial: Iterable<RecordFacts>,
   limits: RetentionLimits,
 ): RetentionIndex {
-  const settled = createSorted(oldestFirst, initial.filter(isSettled).map(aged));
+  const first = { settled: [] as Aged[], captured: [] as Aged[], dead: [] as Aged[] };
+  for (const facts of initial) {
+    if (isSettled(facts)) first.settled.push(aged(facts));
+    const held = heldText(facts);
+    if (held !== undefined) first[held].push(aged(facts));
+  }
+  const settled = createSorted(oldestFirst, first.settled);
   const texts = {
-    captured: createSorted(
-      oldestFirst,
-      initial.filter((record) => heldText(record) === "captured").map(aged),
-    ),
-    dead: createSorted(oldestFirst, initial.filter((record) => heldText(record) === "dead").map(aged)),
+    captured: createSorted(oldestFirst, first.captured),
+    dead: createSorted(oldestFirst, first.dead),
   };
 
   function oldest(list: Sorted<Aged>, keep: number, maxAgeMs: number, nowMs: number, budget: number) {

@@ -61,18 +61,18 @@ export interface OpenedStore {
 }
 
 export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
-  // No closure below refers to the inspection: it holds every record as it was read.
   const { fs, paths, clock, logger } = deps;
-  const initial = [...inspection.records.values()];
-  const durable = createDurableView(initial, deps.retention, inspection.texts);
-  const head = createHeadView(durable, initial);
-  const retention = createRetentionIndex(initial, deps.retention);
+  const { records } = inspection;
+  const durable = createDurableView(records, deps.retention);
+  const head = createHeadView(durable, records.live());
+  const retention = createRetentionIndex(records.facts(), deps.retention);
+  records.forgetFacts();
   const snapshots = createSnapshots({
     fs,
     paths,
     logger,
     found: inspection.blobs,
-    records: initial,
+    records: records.live(),
     requireUsable,
   });
   const manifest = createManifestWriter({
@@ -93,7 +93,7 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
       ...(inspection.transaction?.writes ?? []).map((record) => putEntry(record, encodeRecord(record))),
       ...deleted.map(deleteEntry),
     ],
-    filed: [...inspection.records.keys(), ...deleted],
+    filed: [...records.keys(), ...deleted],
   });
   let guardInstalled = inspection.guard;
   const listeners = new Set<(changed: readonly string[]) => void>();

@@ -2,6 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { retentionSchema } from "../../src/core/limits.ts";
 import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { createDurableView } from "../../src/store/durable-view.ts";
+import { createRecordTable } from "../../src/store/record-table.ts";
 import { NOW } from "../support/records.ts";
 import { claim, openStore } from "../support/store-harness.ts";
 
@@ -20,8 +21,12 @@ describe("settled records as texts", () => {
     const texts = new Map(records.map((record) => [record.continuationId, JSON.stringify(record, null, 2)]));
     const { synthesisDeferrals: _, originContextState: __, ...older } = settled("d");
     texts.set("d", JSON.stringify(older));
-    const plain = createDurableView(records, LIMITS);
-    const frozen = createDurableView(records, LIMITS, texts);
+    const plain = createDurableView(createRecordTable(records), LIMITS);
+    const table = createRecordTable();
+    for (const record of records) table.read(record, texts.get(record.continuationId) ?? "");
+    expect([...table.live()].map((record) => record.continuationId)).toEqual(["c"]);
+    const frozen = createDurableView(table, LIMITS);
+    table.forgetFacts();
     for (const view of [plain, frozen]) {
       view.apply("e", settled("e"), JSON.stringify(settled("e")));
       view.apply("a", undefined);
@@ -38,7 +43,7 @@ describe("settled records as texts", () => {
 
   test("are read anew at each look once all were told, so that none stays in memory as an object", () => {
     const text = JSON.stringify(settled("a"));
-    const view = createDurableView([], LIMITS);
+    const view = createDurableView(createRecordTable(), LIMITS);
     const record = settled("a");
     view.apply("a", record, text);
     expect(view.get("a")).toBe(record);
@@ -53,7 +58,7 @@ describe("settled records as texts", () => {
   });
 
   test("a list of all is that of the moment when it was asked for", () => {
-    const view = createDurableView([settled("a"), settled("b")], LIMITS);
+    const view = createDurableView(createRecordTable([settled("a"), settled("b")]), LIMITS);
     const all = view.all();
     view.apply("a", undefined);
     view.apply("c", settled("c"), JSON.stringify(settled("c")));

@@ -9,6 +9,7 @@ import {
   STATES,
 } from "../../src/core/record.ts";
 import { createDurableView } from "../../src/store/durable-view.ts";
+import { createRecordTable } from "../../src/store/record-table.ts";
 import { createSorted } from "../../src/store/sorted.ts";
 import { NOW_MS } from "../support/records.ts";
 import { claim } from "../support/store-harness.ts";
@@ -87,7 +88,7 @@ describe("durable view", () => {
         if (record === undefined) model.delete(id);
         else model.set(id, record);
       }
-      const view = createDurableView([...model.values()], LIMITS);
+      const view = createDurableView(createRecordTable(model.values()), LIMITS);
       for (const { id, record } of versions.slice(start)) {
         // Asking in between moves work from the waiting to the ready order.
         view.due(NOW_MS, 3);

@@ -16,6 +16,7 @@ import { missingGuard } from "../guard.ts";
 import { type Inspection, inspectState, type Problem, problemOf } from "../inspect.ts";
 import { checkOwnership } from "../ownership.ts";
 import { type StorePaths, storePaths } from "../paths.ts";
+import type { RecordTable } from "../record-table.ts";
 import { createRetentionIndex } from "../retention-index.ts";
 import { secretRefusal } from "../secret.ts";
 import type { OnMigrationProgress } from "./progress.ts";
@@ -88,7 +89,7 @@ export function planMigration(options: {
     v3Records: inspection.records.size,
     sources: legacy?.sources ?? { v1: undefined, v2: undefined, compacted: 0 },
     ...described(legacy),
-    retention: retained(legacy?.records ?? new Map(), options.retention, nowMs),
+    retention: retained(legacy?.records.all() ?? [], options.retention, nowMs),
   };
 }
 
@@ -97,7 +98,7 @@ function judge(
   fs: FileSystem,
   paths: StorePaths,
   inspection: Inspection,
-  records: ReadonlyMap<string, ContinuationRecord>,
+  records: RecordTable,
   refusals: MigrationRefusal[],
 ): void {
   const unread = new Set(refusals.map(({ path }) => path));
@@ -119,7 +120,7 @@ function judge(
   }
   for (const { path, marker } of markers) {
     attempt(path, () => {
-      for (const record of markerProjection(path, marker, records.values())) encodeRecord(record);
+      for (const record of markerProjection(path, marker, records.live())) encodeRecord(record);
     });
   }
   for (const record of transaction?.writes ?? []) attempt(paths.transaction, () => encodeRecord(record));
@@ -130,9 +131,9 @@ function described(legacy: LegacyReading | undefined) {
   let legacyMissing = 0;
   let detachedLatest = 0;
   let bytes = 0;
-  for (const [id, record] of legacy?.records ?? []) {
+  for (const record of legacy?.records.all() ?? []) {
     states[record.state] = (states[record.state] ?? 0) + 1;
-    if (legacy?.fromLegacy.has(id) !== true) continue;
+    if (legacy?.fromLegacy.has(record.continuationId) !== true) continue;
     if (isTerminal(record)) continue;
     if (record.originContextState === "legacy_missing") legacyMissing += 1;
     else if (record.originContextState === "detached_latest") detachedLatest += 1;
@@ -155,7 +156,7 @@ function described(legacy: LegacyReading | undefined) {
 }
 
 function retained(
-  records: ReadonlyMap<string, ContinuationRecord>,
+  records: Iterable<ContinuationRecord>,
   limits: RetentionLimits,
   nowMs: number,
 ): MigrationPlan["retention"] {
@@ -163,7 +164,7 @@ function retained(
   let payloads = 0;
   let texts = 0;
   const settled: ContinuationRecord[] = [];
-  for (const record of records.values()) {
+  for (const record of records) {
     const next = settleRecord(record, nowIso, { keepText: true });
     if (record.resultPayload !== undefined && next.resultPayload === undefined) payloads += 1;
     if (record.synthesizedText !== undefined && next.synthesizedText === undefined) texts += 1;

@@ -7,6 +7,7 @@ import { settleRecord } from "../../core/retention.ts";
 import { corrupt, indentedBytes } from "../codec.ts";
 import { type Inspection, type Problem, problemOf } from "../inspect.ts";
 import type { StorePaths } from "../paths.ts";
+import { createRecordTable, type RecordTable } from "../record-table.ts";
 import { inspectFolder, requireSafeFile } from "../secure.ts";
 import { conflict, isCompactedForm, sameRecord } from "./merge.ts";
 import { readMonolith } from "./monolith.ts";
@@ -32,7 +33,7 @@ import {
 
 export interface LegacyReading {
   /** Everything that the store will hold: the v3 records, and those of the older formats. */
-  readonly records: Map<string, ContinuationRecord>;
+  readonly records: RecordTable;
   /** Ids that came from an older format. */
   readonly fromLegacy: ReadonlySet<string>;
   /** Ids that v3 does not have yet. */
@@ -128,12 +129,12 @@ export function readLegacy(deps: {
     else if (!sameRecord(record, newer)) throw conflict("the v1 file", "records-v2", id);
   }
 
-  const records = new Map(inspection.records);
+  const records = createRecordTable(inspection.records.all());
   const missing: string[] = [];
   for (const [id, record] of legacy) {
     const own = records.get(id);
     if (own === undefined) {
-      records.set(id, record);
+      records.put(record);
       missing.push(id);
     } else if (!sameRecord(own, record)) {
       attempt(deps.paths.record(id), () => {
