@@ -12,7 +12,7 @@ import { resultImages } from "./result-images.ts";
 import { capText, resultText } from "./result-text.ts";
 import { redactor } from "./stderr-lines.ts";
 import { authoritySecrets, type Opened, openTransport, type TransportOptions } from "./transport.ts";
-import { unlessAborted } from "./unless-aborted.ts";
+import { unlessAborted, untilDone } from "./unless-aborted.ts";
 
 /**
  * Owns: one client of one server: connect, list, call, close.
@@ -113,7 +113,7 @@ export function createConnection(options: ConnectionOptions): Connection {
     const late = new AbortController();
     const cancel = clock.timer(LIST_TIMEOUT_MS, () => late.abort());
     try {
-      return await listTools(open, server, spec, AbortSignal.any([signal, late.signal]));
+      return await untilDone([signal, late.signal], (during) => listTools(open, server, spec, during));
     } catch (error) {
       listing = undefined;
       noticeSession(error);
@@ -158,7 +158,10 @@ export function createConnection(options: ConnectionOptions): Connection {
           declined += 1;
           logger.info("an mcp server asked a question, which was declined", { server });
         });
-        await inTime(ready.connect(transport.transport, { signal, timeout: CONNECT_TIMEOUT_MS }), signal);
+        await untilDone([signal], (during) => {
+          const bounds = { signal: during, timeout: CONNECT_TIMEOUT_MS };
+          return inTime(ready.connect(transport.transport, bounds), during);
+        });
         connected = true;
       } catch (error) {
         const text = connectFailure(error, opened?.stdio?.exitText());
@@ -198,16 +201,19 @@ export function createConnection(options: ConnectionOptions): Connection {
         capText(redactAuthority(text), declined > declinedBefore ? `\n${DECLINED_NOTE}` : "");
       try {
         // Not client.callTool: its check of the output schema would turn a call that ran into a failed one.
-        const result = await client.request(
-          { method: "tools/call", params: { name: tool, arguments: input } },
-          CallToolResultSchema,
-          {
-            signal: AbortSignal.any([signal, limit.signal]),
-            timeout: inactivityMs,
-            // Without a progress callback no progress token is sent, and nothing re-arms the time-out.
-            onprogress: () => {},
-            resetTimeoutOnProgress: true,
-          },
+        const open = client;
+        const result = await untilDone([signal, limit.signal], (during) =>
+          open.request(
+            { method: "tools/call", params: { name: tool, arguments: input } },
+            CallToolResultSchema,
+            {
+              signal: during,
+              timeout: inactivityMs,
+              // Without a progress callback no progress token is sent, and nothing re-arms the time-out.
+              onprogress: () => {},
+              resetTimeoutOnProgress: true,
+            },
+          ),
         );
         const images = resultImages(result);
         const answer = { text: told(resultText(result)), isError: result.isError === true };

@@ -125,8 +125,10 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
   const open = async (request: ToolSessionRequest): Promise<ToolSession> => {
     if (closed) throw new McpError("mcp_failed", "the tool host is closed");
     refuseUnsupported(servers);
-    const { signal, runId, conversationId } = request;
-    if (signal.aborted) throw new McpError("mcp_failed", "opening the tools was aborted");
+    const { runId, conversationId } = request;
+    if (request.signal.aborted) throw new McpError("mcp_failed", "opening the tools was aborted");
+    const ended = new AbortController();
+    const signal = AbortSignal.any([request.signal, ended.signal]);
     const specs = Object.entries(servers).filter(([, spec]) => isEnabled(spec));
     const outputDir = specs.some(([name]) => withContext.has(name)) ? outputFolders.create(runId) : undefined;
     const context: ContextGrant =
@@ -138,6 +140,7 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
         : pool.borrow(server, spec, signal);
 
     const loans = new Map<string, Loan>();
+    const reopening = new Map<string, Promise<Loan>>();
     let closing: Promise<void> | undefined;
     /** A client that arrives after the end is given back at once. */
     const keep = async (server: string, lending: Promise<Loan>): Promise<Loan> => {
@@ -154,11 +157,15 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
     const opening = Promise.allSettled(specs.map(([server, spec]) => keep(server, lend(server, spec))));
     const end = async () => {
       await Promise.all([opening, ...[...loans.values()].map((loan) => loan.release())]);
+      await Promise.allSettled(reopening.values());
       if (outputDir !== undefined) outputFolders.remove(outputDir);
       live.delete(close);
     };
     const close = () => {
-      closing ??= end();
+      if (closing !== undefined) return closing;
+      closing = end();
+      // What is being started has nobody left to wait for it.
+      ended.abort();
       return closing;
     };
     live.add(close);
@@ -176,9 +183,9 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
     const catalogue = buildCatalogue(listings);
     const byName = new Map(catalogue.tools.map((tool) => [tool.name, tool]));
 
-    const reopening = new Map<string, Promise<Loan>>();
     /** A new client for one that was lost, the same one for all calls that wait. A run's own keeps the entry it began with. */
     const reopen = (server: string): Promise<Loan> | undefined => {
+      if (closing !== undefined) return undefined;
       const begun = specs.find(([name]) => name === server)?.[1];
       const now = Object.hasOwn(servers, server) ? servers[server] : undefined;
       const spec = ownClient(server) ? begun : now;

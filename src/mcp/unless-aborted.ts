@@ -14,3 +14,23 @@ export async function unlessAborted<T>(
     signal.removeEventListener("abort", onAbort);
   }
 }
+
+/**
+ * Gives `work` a signal that fires with any of these, but not after its end: the protocol's library would tell the
+ * server that a request is cancelled which it has answered long since.
+ */
+export async function untilDone<T>(
+  signals: readonly AbortSignal[],
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const under = new AbortController();
+  const any = AbortSignal.any([...signals]);
+  const onAbort = () => under.abort(any.reason);
+  if (any.aborted) onAbort();
+  any.addEventListener("abort", onAbort, { once: true });
+  try {
+    return await work(under.signal);
+  } finally {
+    any.removeEventListener("abort", onAbort);
+  }
+}

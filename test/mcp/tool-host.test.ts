@@ -338,6 +338,47 @@ describe("a call", () => {
     expect(children()).toEqual([]);
   });
 
+  test("that was answered is not cancelled by what ends later", async () => {
+    const methods: string[] = [];
+    const http = Bun.serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      development: false,
+      async fetch(request) {
+        if (request.method !== "POST") return new Response(null, { status: 405 });
+        const { id, method, params } = (await request.json()) as {
+          id?: number;
+          method: string;
+          params?: { protocolVersion?: string };
+        };
+        methods.push(method);
+        if (id === undefined) return new Response(null, { status: 202 });
+        const results: Record<string, unknown> = {
+          initialize: {
+            protocolVersion: params?.protocolVersion,
+            capabilities: { tools: {} },
+            serverInfo: { name: "w", version: "1" },
+          },
+          "tools/list": { tools: [{ name: "echo", inputSchema: { type: "object" } }] },
+        };
+        return Response.json({ jsonrpc: "2.0", id, result: results[method] ?? { content: [] } });
+      },
+    });
+    const run = new AbortController();
+    const host = start({ a: { url: `http://127.0.0.1:${http.port}/mcp` } }, { continuationServers: ["a"] });
+    const session = await host.open(sessionRequest({ a: capability }, run.signal));
+    await session.call("echo", {}, run.signal);
+    run.abort();
+    await session.call("echo", {}, never);
+    await session.close();
+    await http.stop(false);
+    expect(methods.filter((method) => method !== "tools/call")).toEqual([
+      "initialize",
+      "notifications/initialized",
+      "tools/list",
+    ]);
+  });
+
   test("goes nowhere while the server can't be started again", async () => {
     const folder = mkdtempSync(join(tmpdir(), "mono-agent-once-"));
     const wrapper = join(folder, "server.sh");
@@ -388,6 +429,28 @@ describe("no child is left behind", () => {
     const { pid } = await probe(session);
     await refusal(session.call("crash", {}, never));
     while (groupAlive(pid)) await new Promise((resolve) => setImmediate(resolve));
+  });
+
+  test("nor one that was being started again when the run ended", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "mono-agent-again-"));
+    const modeFile = join(folder, "mode");
+    writeFileSync(modeFile, "plain");
+    const starter = `exec '${process.execPath}' '${PROBE}' "$(cat '${modeFile}')" mcp-again`;
+    const server = { command: "/bin/sh", args: ["-c", starter] };
+    const host = start({ a: server }, { clock: hurriedClock, ...own });
+    const session = await host.open(sessionRequest({ a: capability }));
+    await refusal(session.call("crash", {}, never));
+    writeFileSync(modeFile, "mute");
+    const controller = new AbortController();
+    const call = refusal(session.call("echo", {}, controller.signal));
+    await untilChildren(1);
+    controller.abort();
+    await call;
+    await session.close();
+    expect(children()).toEqual([]);
+    expect((await session.call("echo", {}, never)).text).toContain("nothing was sent to it");
+    expect(children()).toEqual([]);
+    rmSync(folder, { recursive: true });
   });
 
   test("nor is one started for a run that was aborted before", async () => {
