@@ -8,7 +8,7 @@ import {
   readSync,
   type Stats,
 } from "node:fs";
-import { FileFault, type FileStat, type FileSystem } from "../core/ports/platform.ts";
+import { FileFault, type FileStat, type FileSystem, type ReadHandle } from "../core/ports/platform.ts";
 import { errnoOf, faultOf, performSteps, READ } from "./filesystem-steps.ts";
 import { createStepThreads } from "./filesystem-threads.ts";
 
@@ -22,45 +22,95 @@ function fault(label: string, path: string, error: unknown): FileFault {
   return new FileFault(label, path, errnoOf(error), { cause: error });
 }
 
+/** ENOTDIR: a parent is not a folder, so nothing is there either. */
+function isMissing(error: unknown): boolean {
+  return errnoOf(error) === "ENOENT" || errnoOf(error) === "ENOTDIR";
+}
+
 /** Above this a number can't tell two inodes apart. */
 const EXACT = Number.MAX_SAFE_INTEGER;
 
 /** Exact numbers cost twice the time, so they are asked for only where the identity of the file needs them. */
-function statOf(stats: Stats, exact: () => BigIntStats): FileStat {
-  const sure = stats.ino <= EXACT && stats.dev <= EXACT && stats.size <= EXACT;
-  const identity = sure ? stats : exact();
+function isExact(stats: Stats): boolean {
+  return stats.ino <= EXACT && stats.dev <= EXACT && stats.size <= EXACT;
+}
+
+function statOf(stats: Stats, { dev, ino }: Stats | BigIntStats): FileStat {
   return {
-    kind: stats.isSymbolicLink()
-      ? "symlink"
-      : stats.isFile()
-        ? "file"
-        : stats.isDirectory()
-          ? "directory"
+    kind: stats.isFile()
+      ? "file"
+      : stats.isDirectory()
+        ? "directory"
+        : stats.isSymbolicLink()
+          ? "symlink"
           : "other",
     size: stats.size,
     mode: stats.mode & 0o7777,
     uid: stats.uid,
     links: stats.nlink,
-    device: BigInt(identity.dev),
-    inode: BigInt(identity.ino),
+    device: dev,
+    inode: ino,
     mtimeMs: Math.trunc(stats.mtimeMs),
   };
 }
 
-function reading<T>(label: string, path: string, read: () => T): T | undefined {
+// A start calls these some hundred thousand times.
+
+function lstatOf(path: string, label: string): FileStat | undefined {
   try {
-    return read();
+    const stats = lstatSync(path);
+    return statOf(stats, isExact(stats) ? stats : lstatSync(path, { bigint: true }));
   } catch (error) {
-    // ENOTDIR: a parent is not a folder, so nothing is there either.
-    if (errnoOf(error) === "ENOENT" || errnoOf(error) === "ENOTDIR") return undefined;
+    if (isMissing(error)) return undefined;
     throw fault(label, path, error);
   }
 }
 
-function guarded<T>(label: string, path: string, act: () => T): T {
+function openForReading(path: string, label: string): ReadHandle | undefined {
+  let descriptor: number;
   try {
-    return act();
+    descriptor = openSync(path, READ);
   } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw fault(label, path, error);
+  }
+  return {
+    stat() {
+      try {
+        const stats = fstatSync(descriptor);
+        return statOf(stats, isExact(stats) ? stats : fstatSync(descriptor, { bigint: true }));
+      } catch (error) {
+        throw fault(label, path, error);
+      }
+    },
+    read(length, into = Buffer.allocUnsafe(length)) {
+      try {
+        let done = 0;
+        while (done < length) {
+          const got = readSync(descriptor, into, done, length - done, null);
+          if (got === 0) break;
+          done += got;
+        }
+        return done === into.length ? into : into.subarray(0, done);
+      } catch (error) {
+        throw fault(label, path, error);
+      }
+    },
+    close() {
+      try {
+        closeSync(descriptor);
+      } catch (error) {
+        throw fault(label, path, error);
+      }
+    },
+  };
+}
+
+function namesIn(path: string, label: string): string[] | undefined {
+  try {
+    return readdirSync(path);
+  } catch (error) {
+    if (isMissing(error)) return undefined;
     throw fault(label, path, error);
   }
 }
@@ -70,31 +120,9 @@ export function createFileSystem(): FileSystem {
   const threads = createStepThreads();
   return {
     uid: process.getuid?.(),
-    lstat: (path, label) =>
-      reading(label, path, () => statOf(lstatSync(path), () => lstatSync(path, { bigint: true }))),
-    open(path, label) {
-      const descriptor = reading(label, path, () => openSync(path, READ));
-      if (descriptor === undefined) return undefined;
-      return {
-        stat: () =>
-          guarded(label, path, () =>
-            statOf(fstatSync(descriptor), () => fstatSync(descriptor, { bigint: true })),
-          ),
-        read: (length) =>
-          guarded(label, path, () => {
-            const buffer = Buffer.allocUnsafe(length);
-            let done = 0;
-            while (done < length) {
-              const got = readSync(descriptor, buffer, done, length - done, null);
-              if (got === 0) break;
-              done += got;
-            }
-            return done === length ? buffer : buffer.subarray(0, done);
-          }),
-        close: () => guarded(label, path, () => closeSync(descriptor)),
-      };
-    },
-    list: (path, label) => reading(label, path, () => readdirSync(path)),
+    lstat: lstatOf,
+    open: openForReading,
+    list: namesIn,
     run: (steps) => threads.run(steps),
     runSync(steps) {
       const failure = performSteps(steps);

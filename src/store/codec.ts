@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import type { z } from "zod";
 import { StoreError } from "../core/errors.ts";
 import { fileJson, isJsonObject, utf8Bytes } from "../core/json.ts";
@@ -18,19 +19,14 @@ export function corrupt(path: string, problem: string, cause?: unknown): StoreEr
   return new StoreError("store_corrupt", `${path} ${problem}`, { cause });
 }
 
-/** ignoreBOM keeps the mark in the text, where JSON.parse refuses it as the older runtimes do. */
-const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-
 export function parseJson(path: string, data: Uint8Array): unknown {
   return parseText(path, decodeText(path, data));
 }
 
 export function decodeText(path: string, data: Uint8Array): string {
-  try {
-    return utf8.decode(data);
-  } catch (error) {
-    throw corrupt(path, "is not valid UTF-8", error);
-  }
+  if (!isUtf8(data)) throw corrupt(path, "is not valid UTF-8");
+  // A byte order mark stays in the text, where JSON.parse refuses it as the older runtimes do.
+  return Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString("utf8");
 }
 
 export function parseText(path: string, text: string): unknown {

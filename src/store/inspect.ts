@@ -1,6 +1,6 @@
 import { join, sep } from "node:path";
 import { type ErrorCode, StoreError } from "../core/errors.ts";
-import { RECORD_MAX_BYTES, SNAPSHOT_MAX_BYTES, TRANSACTION_MAX_BYTES } from "../core/limits.ts";
+import { KIB, RECORD_MAX_BYTES, SNAPSHOT_MAX_BYTES, TRANSACTION_MAX_BYTES } from "../core/limits.ts";
 import { FileFault, type FileStep, type FileSystem } from "../core/ports/platform.ts";
 import { type ContinuationRecord, recordFileName } from "../core/record.ts";
 import {
@@ -205,6 +205,9 @@ function requireReplaceable(fs: FileSystem, path: string): void {
   }
 }
 
+/** Where record files are read to: each is a text before the next is read. */
+const SCRATCH = Buffer.alloc(64 * KIB);
+
 /** Reads one record file. Its name must be the digest of the id inside. */
 export function readRecordFile(
   fs: FileSystem,
@@ -212,7 +215,7 @@ export function readRecordFile(
   name: string,
 ): { record: ContinuationRecord; text: string } {
   if (!BLOB_NAME.test(name)) throw corrupt(path, "is not the name of a record file");
-  const data = readSecureFile(fs, path, RECORD_MAX_BYTES, "record.read");
+  const data = readSecureFile(fs, path, RECORD_MAX_BYTES, "record.read", SCRATCH);
   if (data === undefined) throw unsafe(path, "disappeared while it was read");
   const text = decodeText(path, data);
   const record = checkRecord(path, parseText(path, text), data.length);

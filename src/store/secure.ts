@@ -24,12 +24,16 @@ export function unsafe(path: string, problem: string): StoreError {
   return new StoreError("store_unsafe_file", `${path} ${problem}`);
 }
 
-/** Reads a whole file of at most `maxBytes`; undefined when nothing is there. */
+/**
+ * Reads a whole file of at most `maxBytes`; undefined when nothing is there. With `scratch`, a file that fits is read
+ * into it, for a caller who is done with the bytes before the next read.
+ */
 export function readSecureFile(
   fs: FileSystem,
   path: string,
   maxBytes: number,
   label: string,
+  scratch?: Uint8Array,
 ): Uint8Array | undefined {
   const seen = fs.lstat(path, label);
   if (seen === undefined) return undefined;
@@ -41,7 +45,8 @@ export function readSecureFile(
     requireSameFile(path, seen, opened);
     requireSafeFile(fs, path, opened, maxBytes);
     // No byte more than the size is read: growth shows in the size afterwards, and a second read would cost as much.
-    const data = handle.read(opened.size);
+    const fits = scratch !== undefined && opened.size <= scratch.length;
+    const data = fits ? handle.read(opened.size, scratch) : handle.read(opened.size);
     const after = handle.stat();
     requireSameFile(path, opened, after);
     if (data.length !== opened.size || after.size !== opened.size) {

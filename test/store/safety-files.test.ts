@@ -155,7 +155,7 @@ const RACES: Record<string, { fs: (file: string, outside: string) => FileSystem;
     fs: (file) =>
       withHandle(file, (handle) => ({
         ...handle,
-        stat: () => ({ ...handle.stat(), device: handle.stat().device + 1n }),
+        stat: () => ({ ...handle.stat(), device: Number(handle.stat().device) + 1 }),
       })),
     says: "was replaced",
   },

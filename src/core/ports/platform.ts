@@ -33,16 +33,20 @@ export interface FileStat {
   readonly mode: number;
   readonly uid: number;
   readonly links: number;
-  readonly device: bigint;
-  readonly inode: bigint;
+  /** Equal, in kind too, for what names the same file: a number where that is exact. */
+  readonly device: number | bigint;
+  readonly inode: number | bigint;
   readonly mtimeMs: number;
 }
 
 /** An open file, read through its descriptor. */
 export interface ReadHandle {
   stat(): FileStat;
-  /** Reads up to `length` bytes from the current position; shorter only at the end of the file. */
-  read(length: number): Uint8Array;
+  /**
+   * Reads up to `length` bytes from the current position; shorter only at the end of the file. With `into`, which must
+   * have room for them, the bytes are there until somebody else writes to it.
+   */
+  read(length: number, into?: Uint8Array): Uint8Array;
   close(): void;
 }
 
