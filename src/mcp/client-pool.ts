@@ -14,7 +14,7 @@ import { unlessAborted } from "./unless-aborted.ts";
  * I2. At most `maxClients` clients live, besides those that are ending (bounded in time); a client that nobody uses
  *     gives way, else the new one is refused.
  * I3. A server that fails is started again, at first at once, then after a growing delay. One that does not list its
- *     tools has failed, whether it is connected or not.
+ *     tools has failed, whether it is connected or not, and so has one that is lost, however well it started.
  * I4. After `close` no client lives.
  */
 
@@ -90,7 +90,8 @@ export function createClientPool({
 
   /** Takes a client out of use that nobody has on loan. One that works to its end leaves no failures behind. */
   const dismiss = (server: string, entry: Shared) => {
-    if (entry.readySince !== undefined && entry.connection.isOpen()) delays.works(server);
+    const { readySince, connection } = entry;
+    if (readySince !== undefined && connection.isOpen()) delays.works(server, readySince);
     retire(server, entry);
   };
 
@@ -218,13 +219,18 @@ export function createClientPool({
       const either = AbortSignal.any([signal, stop.signal]);
       const startedAt = clock.now();
       const listing = await connection.connect(either);
-      if (!listing.failed) delays.works(server);
+      const readySince = listing.failed ? undefined : clock.now();
+      if (readySince !== undefined) delays.reached(server);
       // That the run ended is no failure of the server, and runs that met the same failure at once count as one.
       else if (!either.aborted) delays.failed(server, undefined, startedAt);
       return {
         listing,
         connection: connection.isOpen() ? connection : undefined,
         release() {
+          if (released === undefined && readySince !== undefined && !stop.signal.aborted) {
+            if (connection.isOpen()) delays.works(server, readySince);
+            else delays.lost(server, readySince);
+          }
           released ??= end(connection);
           return released;
         },

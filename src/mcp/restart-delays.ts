@@ -17,8 +17,12 @@ export interface RestartDelays {
    * when it began: what is known of the server since then counts instead of it.
    */
   failed(server: string, readySince: number | undefined, startedAt?: number): void;
-  /** The server works: its failures are forgotten. */
-  works(server: string): void;
+  /** A client that had been ready was lost. What several runs lost at once counts as one failure. */
+  lost(server: string, readySince: number): void;
+  /** The server was reached, which an attempt that is still under way then does not refute. */
+  reached(server: string): void;
+  /** A client works to its end: earlier failures are forgotten, not those since it was ready. */
+  works(server: string, readySince: number): void;
   /** Forgets what is known of all servers. */
   forget(): void;
 }
@@ -28,11 +32,15 @@ interface Noted {
   readonly count: number;
   readonly notBefore: number;
   readonly notedAt: number;
+  /** When it failed last; absent: never. */
+  readonly failedAt?: number | undefined;
 }
 
 export function createRestartDelays(clock: Clock, logger: Logger): RestartDelays {
   const noted = new Map<string, Noted>();
-  return {
+  const failedSince = (server: string, time: number) => (noted.get(server)?.failedAt ?? time) > time;
+
+  const restartDelays: RestartDelays = {
     waitMs: (server) => (noted.get(server)?.notBefore ?? 0) - clock.now(),
     failed(server, readySince, startedAt) {
       const now = clock.now();
@@ -42,14 +50,23 @@ export function createRestartDelays(clock: Clock, logger: Logger): RestartDelays
       const count = (stable ? 0 : (last?.count ?? 0)) + 1;
       // The first time at once: a server may have had its reasons.
       const delay = count === 1 ? 0 : Math.min(RESTART_BASE_MS * 2 ** (count - 2), RESTART_CAP_MS);
-      noted.set(server, { count, notBefore: now + delay, notedAt: now });
+      noted.set(server, { count, notBefore: now + delay, notedAt: now, failedAt: now });
       logger.warn("an mcp server failed", { server, failures: count, restartAfterMs: delay });
     },
-    works(server) {
+    lost(server, readySince) {
+      if (!failedSince(server, readySince)) restartDelays.failed(server, readySince);
+    },
+    reached(server) {
+      const last = noted.get(server) ?? { count: 0, notBefore: 0 };
+      noted.set(server, { ...last, notedAt: clock.now() });
+    },
+    works(server, readySince) {
+      if (failedSince(server, readySince)) return;
       noted.set(server, { count: 0, notBefore: 0, notedAt: clock.now() });
     },
     forget() {
       noted.clear();
     },
   };
+  return restartDelays;
 }

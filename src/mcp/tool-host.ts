@@ -149,9 +149,7 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
         await loan.release();
         return { ...loan, connection: undefined };
       }
-      const before = loans.get(server);
       loans.set(server, loan);
-      void before?.release();
       return loan;
     };
     const opening = Promise.allSettled(specs.map(([server, spec]) => keep(server, lend(server, spec))));
@@ -192,6 +190,8 @@ export function createToolHost(options: ToolHostOptions): ToolHost {
       if (spec === undefined || !isEnabled(spec)) return undefined;
       const underWay = reopening.get(server);
       if (underWay !== undefined) return underWay;
+      // First, so that the pool knows of the loss when it is asked for the next one.
+      void loans.get(server)?.release();
       const loan = keep(server, lend(server, spec)).finally(() => reopening.delete(server));
       reopening.set(server, loan);
       return loan;

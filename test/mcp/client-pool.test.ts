@@ -183,6 +183,42 @@ describe("a server that fails", () => {
     for (let round = 0; round < 2; round += 1) expect((await attempt()).warnings).toEqual([]);
   });
 
+  test("in the calls of a run waits in the same way, however well it starts", async () => {
+    const it = world();
+    const crash = async () => {
+      const own = client("own", it);
+      const loan = await it.pool.open(own, never);
+      own.lose();
+      await loan.release();
+      return loan.listing.warnings[0]?.message;
+    };
+    expect([await crash(), await crash()]).toEqual([undefined, undefined]);
+    expect(await crash()).toBe("own: it failed; it is started again in 1 s");
+    it.clock.advance(RESTART_BASE_MS);
+    expect(await crash()).toBeUndefined();
+    expect(await crash()).toBe("own: it failed; it is started again in 2 s");
+    it.clock.advance(2 * RESTART_BASE_MS);
+    await (await it.pool.open(client("own", it), never)).release();
+    expect([await crash(), await crash()]).toEqual([undefined, undefined]);
+    expect(await crash()).toContain("it is started again in 1 s");
+  });
+
+  test("in the calls of several runs at once has failed once, and an older client proves nothing new", async () => {
+    const it = world();
+    const older = await it.pool.open(client("own", it), never);
+    it.clock.advance(1);
+    for (let round = 0; round < 2; round += 1) {
+      const owns = [1, 2, 3].map(() => client("own", it));
+      const loans = await Promise.all(owns.map((own) => it.pool.open(own, never)));
+      it.clock.advance(1);
+      for (const own of owns) own.lose();
+      for (const loan of loans) await loan.release();
+    }
+    await older.release();
+    const { listing } = await it.pool.open(client("own", it), never);
+    expect(listing.warnings[0]?.message).toBe("own: it failed; it is started again in 1 s");
+  });
+
   test("for several runs at once has failed once", async () => {
     const it = world();
     const gate = Promise.withResolvers<void>();

@@ -379,6 +379,15 @@ describe("a call", () => {
     ]);
   });
 
+  test("after the server died in several is not sent before the server has waited", async () => {
+    const host = start({ a: script(PROBE) }, { continuationServers: ["a"] });
+    const session = await host.open(sessionRequest({ a: capability }));
+    for (let round = 0; round < 2; round += 1) await refusal(session.call("crash", {}, never));
+    const { text } = await session.call("crash", {}, never);
+    expect(text).toBe("The server a can't be reached now. Nothing was sent to it.");
+    expect(children()).toEqual([]);
+  });
+
   test("goes nowhere while the server can't be started again", async () => {
     const folder = mkdtempSync(join(tmpdir(), "mono-agent-once-"));
     const wrapper = join(folder, "server.sh");
