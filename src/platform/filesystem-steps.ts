@@ -32,6 +32,11 @@ export const READ = constants.O_RDONLY | NO_FOLLOW | (constants.O_NONBLOCK ?? 0)
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | NO_FOLLOW;
 const REUSE = constants.O_WRONLY | constants.O_CREAT | NO_FOLLOW | (constants.O_NONBLOCK ?? 0);
 
+/**
+ * A file whose length stays costs the disk its data alone, and not a commit of its own journal with whatever else waits
+ * for one: that is what fdatasync leaves out. On Linux, where it is known to wait for the data.
+ */
+const DATA_ALONE = process.platform === "linux";
 /** Windows has no fsync of a folder; NTFS journals names by itself. */
 const SYNCS_FOLDERS = process.platform !== "win32";
 /** With fewer files than this, one fsync each costs less than syncfs, which writes out all files of the disk. */
@@ -152,27 +157,45 @@ function create({ path, data, mode, sync: durable }: Write): void {
   }
 }
 
-/**
- * A file whose length stays costs the disk its data alone, and not a commit of its own journal with whatever else waits
- * for one: that is what fdatasync leaves out.
- */
-function overwrite({ path, data, mode, sync: durable, reuse }: Write): void {
-  const descriptor = openSync(path, REUSE, mode);
+function overwrite(step: Write): void {
+  const descriptor = openOwn(step.path, step.mode);
+  if (descriptor === undefined) {
+    // Somebody's link to it, or something in its place: by its name it is ours to replace, but not to write through.
+    unlinkSync(step.path);
+    create(step);
+    return;
+  }
+  const { data, mode, sync: durable, reuse } = step;
   try {
     const there = fstatSync(descriptor);
-    if (!there.isFile() || there.nlink !== 1) {
-      throw Object.assign(new Error("what is there is not a file with one name"), { code: "EEXIST" });
-    }
     const loose = (there.mode & 0o7777) !== mode;
     if (loose) fchmodSync(descriptor, mode);
     const bytes = bytesOf(data);
     writeAll(descriptor, bytes);
+    const keepsLength = reuse === "start" && there.size >= bytes.length;
     if (reuse === "whole" && there.size > bytes.length) ftruncateSync(descriptor, bytes.length);
-    if (durable && loose) fsyncSync(descriptor);
-    else if (durable) fdatasyncSync(descriptor);
+    if (!durable) return;
+    if (DATA_ALONE && keepsLength && !loose) fdatasyncSync(descriptor);
+    else fsyncSync(descriptor);
   } finally {
     closeSync(descriptor);
   }
+}
+
+/** Opens a regular file with one name, made when nothing is there; undefined when something else is. */
+function openOwn(path: string, mode: number): number | undefined {
+  let descriptor: number;
+  try {
+    descriptor = openSync(path, REUSE, mode);
+  } catch (error) {
+    // A symlink, and a pipe that nobody reads.
+    if (errnoOf(error) === "ELOOP" || errnoOf(error) === "ENXIO") return undefined;
+    throw error;
+  }
+  const there = fstatSync(descriptor);
+  if (there.isFile() && there.nlink === 1) return descriptor;
+  closeSync(descriptor);
+  return undefined;
 }
 
 const bytesOf = (data: string | Uint8Array) => (typeof data === "string" ? Buffer.from(data, "utf8") : data);

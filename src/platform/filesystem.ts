@@ -51,6 +51,7 @@ function statOf(stats: Stats, { dev, ino }: Stats | BigIntStats): FileStat {
     device: dev,
     inode: ino,
     mtimeMs: Math.trunc(stats.mtimeMs),
+    ctimeMs: stats.ctimeMs,
   };
 }
 

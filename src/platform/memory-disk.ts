@@ -74,7 +74,10 @@ export function survivor(
         if (change.kind !== "data" || change.file !== node) continue;
         if (outcome === true) data = node.data;
         if (outcome === "zeros") data = new Uint8Array(node.data.length);
-        if (outcome === "torn") data = node.data.slice(0, Math.floor(node.data.length / 2));
+        const half = Math.floor(node.data.length / 2);
+        if (outcome === "torn") data = node.data.slice(0, half);
+        if (outcome === "mixed")
+          data = Buffer.concat([node.data.subarray(0, half), node.syncedData.subarray(half)]);
       }
       const file: FileNode = { ...node, data, syncedData: data };
       copies.set(node, file);

@@ -269,6 +269,7 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
       device: 1n,
       inode: node.inode,
       mtimeMs: node.touched,
+      ctimeMs: node.touched,
     };
   }
 

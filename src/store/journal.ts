@@ -199,6 +199,7 @@ export function createJournal(deps: JournalDeps): Journal {
   /** What remains after a failure is a temporary as any other: the next opening removes it. */
   async function removeSpares(): Promise<void> {
     await carry.idle();
+    requireWritable();
     const steps = spareSteps();
     if (steps.length > 0) await fs.run(steps).catch(() => {});
   }
@@ -281,7 +282,7 @@ export function createJournal(deps: JournalDeps): Journal {
         return;
       }
       for (const waiting of batch) waiting.resolve();
-      if (carry.bytes > carryLimits.startBytes && !carry.checkpointing) {
+      if (failure === undefined && carry.bytes > carryLimits.startBytes && !carry.checkpointing) {
         carry.checkpoint().then(wake, poison);
       }
     }

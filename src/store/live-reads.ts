@@ -64,5 +64,5 @@ export function liveReads(fs: FileSystem, paths: StorePaths): FileSystem {
 }
 
 function sameVersion(a: FileStat, b: FileStat): boolean {
-  return a.device === b.device && a.inode === b.inode && a.size === b.size && a.mtimeMs === b.mtimeMs;
+  return a.device === b.device && a.inode === b.inode && a.size === b.size && a.ctimeMs === b.ctimeMs;
 }

@@ -99,11 +99,18 @@ function currentRecord(
     const written = before?.writes.find((record) => record.continuationId === continuationId);
     const deleted = before?.deletes.includes(continuationId) === true;
     const path = paths.record(continuationId);
-    const file =
-      fs.lstat(path, "record.look") === undefined ? undefined : readRecordFile(fs, path, name).record;
+    let file: ContinuationRecord | undefined;
+    let damage: unknown;
+    try {
+      if (fs.lstat(path, "record.look") !== undefined) file = readRecordFile(fs, path, name).record;
+    } catch (error) {
+      // A new file is not whole before the transaction lets go of it.
+      damage = error;
+    }
     const after = readTransaction(fs, paths);
     if (!sameBytes(before?.data, after?.data)) continue;
     if (deleted) return undefined;
+    if (written === undefined && damage !== undefined) throw damage;
     return written ?? file;
   }
 }

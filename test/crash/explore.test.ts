@@ -30,7 +30,10 @@ const STEPS = words(`
   spare.unlink
   snapshot.write snapshot.rename snapshot.sync snapshot.unlink
   marker.write marker.rename marker.sync marker.unlink marker.unlink.sync`);
-const SURVIVALS = ["all", "none", "only change n of n", "all but change n of n", "the first n of n"];
+const SURVIVALS = [
+  ...["all", "none", "only change n of n", "all but change n of n", "the first n of n"],
+  ...["torn", "zeros", "mixed"].map((damage) => `all names, data ${damage}`),
+];
 const KINDS = words(`
   claimed result_received synthesizing ready_to_deliver delivery_retry
   delivered delivery_unknown expired cancelled dead_lettered

@@ -164,10 +164,27 @@ describe("the real filesystem", () => {
     expect(fs.lstat(link, "st")?.kind).toBe("symlink");
     expect(() => fs.open(link, "r")).toThrow(FileFault);
     expect(await fs.run([write(link, "x")]).catch(errnoOf)).toBe("w:EEXIST");
-    expect(await fs.run([{ ...write(link, "x"), reuse: "whole" }]).catch(errnoOf)).toBe("w:ELOOP");
-    linkSync(target, join(folder, "second name"));
-    expect(await fs.run([{ ...write(target, "x"), reuse: "whole" }]).catch(errnoOf)).toBe("w:EEXIST");
     expect(readFileSync(target, "utf8")).toBe("secret");
+  });
+
+  test("writes over nothing that is not a file of one name: that is replaced", async () => {
+    const fs = createFileSystem();
+    const outside = join(folder, "outside");
+    await fs.run([write(outside, "theirs")]);
+    const places: Record<string, (path: string) => void> = {
+      symlink: (path) => symlinkSync(outside, path),
+      "second link": (path) => linkSync(outside, path),
+      pipe: (path) => void Bun.spawnSync(["mkfifo", path]),
+    };
+    for (const [name, put] of Object.entries(places)) {
+      for (const reuse of ["whole", "start"] as const) {
+        const path = join(folder, `${name} ${reuse}`);
+        put(path);
+        await fs.run([{ ...write(path, "ours"), reuse }]);
+        expect(fs.lstat(path, "st")).toMatchObject({ kind: "file", links: 1, size: 4, mode: 0o600 });
+        expect(readFileSync(outside, "utf8")).toBe("theirs");
+      }
+    }
   });
 
   test("sets the modes that were asked for, whatever the umask", async () => {

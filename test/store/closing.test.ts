@@ -82,6 +82,7 @@ describe("ownership is given up only when nothing is being written", () => {
     fs.failWhen(({ label }) => (label === "records.sync" ? "EIO" : undefined));
     checkpoint.open();
     while (store.fault() === undefined) await turns(1);
+    const failedAt = fs.counts.operations;
     const closing = store.close();
     await turns();
     expect(owner.released).toBe(false);
@@ -89,6 +90,9 @@ describe("ownership is given up only when nothing is being written", () => {
     await late.catch(() => {});
     await closing;
     expect(owner.released).toBe(true);
+    // The commit that was under way ends; nothing else begins.
+    const labels = new Set(fs.trace.slice(failedAt).map(({ label }) => label));
+    expect([...labels]).toEqual(["transaction.write", "transaction.rename", "transaction.sync"]);
   });
 
   test("by a snapshot", async () => {

@@ -15,8 +15,11 @@ export interface UnsyncedChange {
   readonly label: string;
 }
 
-/** Whether an unsynced change survives. Of data, `torn` keeps the first half and `zeros` only the length. */
-export type Survival = (change: UnsyncedChange, index: number) => boolean | "torn" | "zeros";
+/**
+ * Whether an unsynced change survives. Of data, `torn` keeps the first half, `zeros` only the length, and `mixed` the
+ * first half before the rest of what was there: a file that is written over in place.
+ */
+export type Survival = (change: UnsyncedChange, index: number) => boolean | "torn" | "zeros" | "mixed";
 
 export interface CrashDisk extends FileSystem {
   /** Calls `fault` before each operation, which fails with the errno that it gives; without argument, none. */

@@ -37,6 +37,8 @@ export interface FileStat {
   readonly device: number | bigint;
   readonly inode: number | bigint;
   readonly mtimeMs: number;
+  /** When it, or a name of it, was last changed; as exact as the system tells. */
+  readonly ctimeMs: number;
 }
 
 /** An open file, read through its descriptor. */

@@ -30,7 +30,7 @@ export interface UnsyncedEnd {
   readonly label: string;
   readonly path: string;
   readonly kind: "data" | "names";
-  readonly end: "kept" | "lost" | "torn" | "zeros";
+  readonly end: "kept" | "lost" | "torn" | "zeros" | "mixed";
 }
 
 export interface Explored {
@@ -70,7 +70,7 @@ export async function exploreWorkload(workload: Workload, options: ExploreOption
 }
 
 function cutOf({ operation, label, survival, unsynced, survives }: CrashState): Cut {
-  const end = (outcome: boolean | "torn" | "zeros"): UnsyncedEnd["end"] =>
+  const end = (outcome: boolean | "torn" | "zeros" | "mixed"): UnsyncedEnd["end"] =>
     outcome === true ? "kept" : outcome === false ? "lost" : outcome;
   return {
     operation,

@@ -17,7 +17,7 @@ export function survivals(changes: readonly UnsyncedChange[], random: Random): N
   if (count === 0) return chosen;
   chosen.push({ name: "none", survival: "none" });
   if (changes.some((change) => change.kind === "data")) {
-    for (const damage of ["torn", "zeros"] as const) {
+    for (const damage of ["torn", "zeros", "mixed"] as const) {
       chosen.push({
         name: `all names, data ${damage}`,
         survival: (change) => (change.kind === "data" ? damage : true),
@@ -44,7 +44,7 @@ export function randomSurvival(changes: readonly UnsyncedChange[], random: Rando
   const kept = changes.map(({ kind }) => {
     if (!random.chance(density)) return false;
     if (kind === "names" || random.chance(0.6)) return true;
-    return random.chance(0.5) ? "torn" : "zeros";
+    return random.pick(["torn", "zeros", "mixed"] as const);
   });
   const name = kept
     .map((outcome) => (outcome === true ? "1" : outcome === false ? "0" : outcome[0]))
