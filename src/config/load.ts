@@ -46,6 +46,8 @@ export interface ModelFacts {
   readonly contextTokens?: number | undefined;
   readonly images?: boolean | undefined;
   readonly documents?: boolean | undefined;
+  /** Only of local models: every answer begins with reasoning that ends with `</think>`. */
+  readonly thinksFirst?: boolean | undefined;
 }
 
 export interface LocalProvider {

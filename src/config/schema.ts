@@ -85,15 +85,18 @@ const modelName = z
   .describe("<provider>:<model>, such as demo:assistant or anthropic:claude-sonnet-4-5");
 /** A model's name at its provider. */
 const modelId = printable(FIELD_MAX_CHARS, "a model name");
-const modelFacts = z
-  .strictObject({
-    id: modelId,
-    contextTokens: z.int().min(MIN_CONTEXT_TOKENS).max(MAX_CONTEXT_TOKENS).optional(),
-    images: z.boolean().optional(),
-    documents: z.boolean().optional(),
-  })
-  .describe("{id, contextTokens?, images?, documents?}");
-const localModel = z.union([modelId, modelFacts]);
+const facts = {
+  id: modelId,
+  contextTokens: z.int().min(MIN_CONTEXT_TOKENS).max(MAX_CONTEXT_TOKENS).optional(),
+  images: z.boolean().optional(),
+  documents: z.boolean().optional(),
+} as const;
+const modelFacts = z.strictObject(facts).describe("{id, contextTokens?, images?, documents?}");
+const LOCAL_FACTS = "{id, contextTokens?, images?, documents?, thinksFirst?}";
+const localModel = z.union([
+  modelId,
+  z.strictObject({ ...facts, thinksFirst: z.boolean().optional() }).describe(LOCAL_FACTS),
+]);
 
 const localProvider = z
   .strictObject({
@@ -110,9 +113,7 @@ const localProvider = z
     apiKeyEnv: envName.optional(),
     /** Advised against: it is used, with a warning. */
     apiKey: z.string().trim().min(1).max(API_KEY_MAX_CHARS).optional().describe("a secret; better apiKeyEnv"),
-    models: z
-      .array(localModel.describe("a model name, or {id, contextTokens?, images?, documents?}"))
-      .optional(),
+    models: z.array(localModel.describe(`a model name, or ${LOCAL_FACTS}`)).optional(),
   })
   .superRefine((local, context) => {
     if (local.apiKey !== undefined && local.apiKeyEnv !== undefined) {

@@ -102,11 +102,13 @@ function given({ baseUrl, models = [] }: Entry, apiKey: string | undefined) {
   };
 }
 
-function factsOf({ id, contextTokens, images, documents }: NonNullable<Entry["models"]>[number]): ModelFacts {
+function factsOf(facts: NonNullable<Entry["models"]>[number]): ModelFacts {
+  const { id, contextTokens, images, documents, thinksFirst } = facts;
   return {
     id,
     ...(contextTokens === undefined ? {} : { contextTokens }),
     ...(images === undefined ? {} : { images }),
     ...(documents === undefined ? {} : { documents }),
+    ...(thinksFirst === undefined ? {} : { thinksFirst }),
   };
 }

@@ -14,6 +14,8 @@ export interface ModelFacts {
   readonly contextTokens?: number;
   readonly images?: boolean;
   readonly documents?: boolean;
+  /** Only for local servers: its answers begin with reasoning up to `</think>`, with or without the opening tag. */
+  readonly thinksFirst?: boolean;
 }
 
 /** A provider as configured. Keys are already resolved from their environment variables. */

@@ -4,6 +4,8 @@
  *
  * I1. Only at the very beginning: a model that writes about such a tag later means its words.
  * I2. What has been cut up anywhere comes out the same; text is held back only while it may still be a tag.
+ * I3. Of a model that thinks first the answer is reasoning up to the closing tag, whether it opens one or its chat
+ *     template did so in the prompt, where nobody sees it.
  */
 export interface ThinkSplitter {
   push(piece: string): Split[];
@@ -19,7 +21,7 @@ export interface Split {
 const OPEN = "<think>";
 const CLOSE = "</think>";
 
-export function createThinkSplitter(): ThinkSplitter {
+export function createThinkSplitter({ thinksFirst = false } = {}): ThinkSplitter {
   let state: "start" | "thinking" | "after" | "text" = "start";
   let held = "";
 
@@ -32,8 +34,10 @@ export function createThinkSplitter(): ThinkSplitter {
       case "start": {
         const begun = held.trimStart();
         if (OPEN.startsWith(begun)) return [];
-        state = begun.startsWith(OPEN) ? "thinking" : "text";
-        return state === "thinking" ? again(begun.slice(OPEN.length)) : say("text", take());
+        const opened = begun.startsWith(OPEN);
+        state = opened || thinksFirst ? "thinking" : "text";
+        if (state === "text") return say("text", take());
+        return again(opened ? begun.slice(OPEN.length) : held);
       }
       case "thinking": {
         const at = held.indexOf(CLOSE);
@@ -66,7 +70,26 @@ export function createThinkSplitter(): ThinkSplitter {
     return all;
   }
 
-  return { push, end: () => say(state === "thinking" ? "reasoning" : "text", take()) };
+  const isThought = () => state === "thinking" || (state === "start" && thinksFirst);
+  return { push, end: () => say(isThought() ? "reasoning" : "text", take()) };
+}
+
+/** A closing tag that ends its line, or follows a word or a line's begin: neither quoted nor in the middle of a sentence. */
+const CLOSED = /(?:(?<=^|[^\s`'"“‘(])<\/think>|(?<=\n)<\/think>|<\/think>(?=[ \t]*(?:\r?\n|$)))/;
+
+/**
+ * What a whole answer holds of reasoning that nobody opened in it: the chat template did, in the prompt. Undefined when
+ * it seems to hold none.
+ */
+export function unopenedThought(
+  answer: string,
+): { readonly reasoning: string; readonly text: string } | undefined {
+  const at = answer.search(CLOSED);
+  if (at < 0) return undefined;
+  const reasoning = answer.slice(0, at);
+  const isInCode = (reasoning.match(/^\s*```/gm)?.length ?? 0) % 2 === 1;
+  if (reasoning.includes(OPEN) || isInCode) return undefined;
+  return { reasoning, text: answer.slice(at + CLOSE.length).trimStart() };
 }
 
 /** The longest end of the text that may be the beginning of the closing tag. */

@@ -4,7 +4,7 @@ import type { JsonObject, JsonValue } from "../core/json.ts";
 import { MODEL_ANSWER_MAX_CHARS, MODEL_TOOL_CALLS_MAX } from "../core/limits.ts";
 import type { ModelRequest, ModelResult, ReplyPart, StopReason, ToolCall } from "../core/ports/model.ts";
 import { modelFailure } from "./failures.ts";
-import { createThinkSplitter, type Split } from "./think-tags.ts";
+import { createThinkSplitter, type Split, unopenedThought } from "./think-tags.ts";
 
 /**
  * Owns: one streamed answer from the vendor library's parts to a result.
@@ -27,9 +27,9 @@ export async function readAnswer(
   stream: AsyncIterable<VendorPart>,
   request: Pick<ModelRequest, "onText">,
   model: string,
-  { splitThinking = false }: { splitThinking?: boolean } = {},
+  { splitThinking = false, thinksFirst = false }: { splitThinking?: boolean; thinksFirst?: boolean } = {},
 ): Promise<ModelResult> {
-  const splitter = splitThinking ? createThinkSplitter() : undefined;
+  let splitter = splitThinking ? createThinkSplitter({ thinksFirst }) : undefined;
   let text = "";
   const toolCalls: ToolCall[] = [];
   const parts: ReplyPart[] = [];
@@ -86,6 +86,8 @@ export async function readAnswer(
         break;
       case "reasoning-delta":
         count(part.text);
+        // A server that tells it apart, before any text, does not begin the text with it.
+        if (thinksFirst && lastId === "") splitter = createThinkSplitter();
         grow("reasoning", part.id, part.text, part.providerMetadata);
         break;
       case "text-end":
@@ -111,6 +113,7 @@ export async function readAnswer(
         const stopReason = stopReasonOf(part.finishReason, part.rawFinishReason, toolCalls.length > 0);
         if (stopReason === undefined) throw modelFailure("broken_off", model);
         writeSplit(lastId, splitter?.end() ?? []);
+        if (splitter !== undefined) text = withoutUnopened(parts) ?? text;
         const { inputTokens, outputTokens } = part.totalUsage;
         return {
           text,
@@ -126,6 +129,20 @@ export async function readAnswer(
     }
   }
   throw modelFailure("broken_off", model);
+}
+
+/**
+ * Takes reasoning that nobody opened out of the first text of an answer in which no other was found; what then is the
+ * whole text. It was heard already, but the message and the history are without it.
+ */
+function withoutUnopened(parts: ReplyPart[]): string | undefined {
+  if (parts.some((part) => part.type === "reasoning" && part.text !== "")) return undefined;
+  const at = parts.findIndex((part) => part.type === "text" && part.text !== "");
+  const first = parts[at];
+  const found = first?.type === "text" ? unopenedThought(first.text) : undefined;
+  if (found === undefined) return undefined;
+  parts.splice(at, 1, { type: "reasoning", text: found.reasoning }, { type: "text", text: found.text });
+  return parts.map((part) => (part.type === "text" ? part.text : "")).join("");
 }
 
 /** A part without text and without vendor data says nothing. */

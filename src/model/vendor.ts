@@ -108,8 +108,11 @@ export function createVendorModel(options: VendorModelOptions): Model {
       // The default prints the error, with the request in it, to the console.
       onError: () => {},
     });
-    const splitThinking = resolved.kind === "openai_compat";
-    const result = await readAnswer(answer.stream, request, name, { splitThinking });
+    const isLocal = resolved.kind === "openai_compat";
+    const result = await readAnswer(answer.stream, request, name, {
+      splitThinking: isLocal,
+      thinksFirst: isLocal && resolved.facts?.thinksFirst === true,
+    });
     const { inputTokens } = result;
     return inputTokens === undefined
       ? result

@@ -79,11 +79,11 @@ describe("models in the configuration", () => {
 
   test("describe the models of a local provider by name or with what they take", () => {
     const { providers } = folder.load(
-      box({ models: ["a", { id: "b", contextTokens: 32_768, images: true }] }),
+      box({ models: ["a", { id: "b", contextTokens: 32_768, images: true, thinksFirst: true }] }),
     );
     expect(providers.local[0]?.models).toEqual([
       { id: "a" },
-      { id: "b", contextTokens: 32_768, images: true },
+      { id: "b", contextTokens: 32_768, images: true, thinksFirst: true },
     ]);
     expect(folder.problems(box({ models: [{ id: "b", contextTokens: 1 }] }))[0]).toMatch(
       /^providers\.local\[0\]\.models\[0\]\.contextTokens: found 1; allowed: an integer from 1024 to/,

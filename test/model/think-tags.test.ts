@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import { createThinkSplitter } from "../../src/model/think-tags.ts";
+import type { ModelProvider } from "../../src/model/create.ts";
+import { createThinkSplitter, unopenedThought } from "../../src/model/think-tags.ts";
 import { modelAt, request, WIRE } from "../support/model-rig.ts";
 import { openaiWire, startWireServer, type WireServer } from "../support/model-wire.ts";
 
@@ -10,16 +11,21 @@ afterEach(async () => {
   server = undefined;
 });
 
-async function answer(pieces: string[], kind: "compatible" | "chat" = "compatible") {
+async function answer(
+  pieces: string[],
+  kind: "compatible" | "chat" = "compatible",
+  box: Partial<ModelProvider> = {},
+) {
   server = startWireServer({ events: WIRE[kind].text(pieces), after: "end" });
   const heard: string[] = [];
-  const result = await modelAt(server.url, kind).call(request({ onText: (text) => heard.push(text) }));
+  const model = modelAt(server.url, kind, { box });
+  const result = await model.call(request({ onText: (text) => heard.push(text) }));
   return { heard: heard.join(""), text: result.text, parts: result.reply?.parts };
 }
 
 /** All that the splitter says of these pieces, by what it is. */
-function split(pieces: readonly string[]) {
-  const splitter = createThinkSplitter();
+function split(pieces: readonly string[], thinksFirst = false) {
+  const splitter = createThinkSplitter({ thinksFirst });
   const all = [...pieces.flatMap((piece) => splitter.push(piece)), ...splitter.end()];
   const of = (type: "text" | "reasoning") =>
     all.flatMap((each) => (each.type === type ? [each.text] : [])).join("");
@@ -84,16 +90,78 @@ describe("reasoning that a local server leaves in the text", () => {
     expect(split(pieces)).toEqual({ reasoning, text });
   });
 
+  test("that the chat template has opened is no part of the answer, though it was heard before it was known", async () => {
+    const { heard, text, parts } = await answer(["The user wants…\n</th", "ink>\n\nHello"]);
+    expect(heard).toContain("The user wants");
+    expect(text).toBe("Hello");
+    expect(parts).toEqual([
+      { type: "reasoning", text: "The user wants…\n" },
+      { type: "text", text: "Hello" },
+    ]);
+  });
+
+  test("of a model that thinks first is heard by nobody", async () => {
+    const box = { models: [{ id: "local:7b", thinksFirst: true }] };
+    for (const begin of ["", "<think>", "\n<think>\n"]) {
+      const { heard, text, parts } = await answer(
+        [begin, "Wants…\n</th", "ink>\n\nHello"],
+        "compatible",
+        box,
+      );
+      expect([heard, text, parts?.length]).toEqual(["Hello", "Hello", 2]);
+      await server?.stop();
+    }
+  });
+
+  test("of a model that thinks first stays apart where its server tells it apart", async () => {
+    const events = [
+      ...openaiWire.reasoning(["so"]),
+      ...openaiWire.text(["Hello </think>\n there"]),
+      ...openaiWire.finish("stop"),
+    ];
+    server = startWireServer({ events, after: "end" });
+    const box = { models: [{ id: "local:7b", thinksFirst: true }] };
+    const { text } = await modelAt(server.url, "compatible", { box }).call(request());
+    expect(text).toBe("Hello </think>\n there");
+  });
+
+  test.each([
+    ["a thought.\n</think>\n\nHello", "a thought.\n", "Hello"],
+    ["a thought.</think>Hello", "a thought.", "Hello"],
+    ["</think>\n\nHello", "", "Hello"],
+    ["a thought </think>", "a thought ", ""],
+    ["a thought\n</think> Hello", "a thought\n", "Hello"],
+  ])("opened by nobody, in %j, ends with its tag", (whole, reasoning, text) => {
+    expect(unopenedThought(whole)).toEqual({ reasoning, text });
+  });
+
+  test.each([
+    "Hello",
+    "Write `</think>` at the end.",
+    'The tag "</think>" ends it.',
+    "The tag </think> ends it.",
+    "```\nthought\n</think>\n```",
+    "<think>\n</think>\n is how it is written",
+  ])("is not suspected in %j", (whole) => {
+    expect(unopenedThought(whole)).toBeUndefined();
+  });
+
   test("does not depend on how the text is cut up", () => {
     const words = fc.constantFrom("<think>", "</think>", "<", "</", "think>", "a", " ", "\n", "ü");
     fc.assert(
-      fc.property(fc.array(words, { maxLength: 12 }), fc.integer({ min: 1, max: 5 }), (parts, size) => {
-        const whole = parts.join("");
-        const pieces = Array.from({ length: Math.ceil(whole.length / size) }, (_, at) =>
-          whole.slice(at * size, (at + 1) * size),
-        );
-        expect(split(pieces)).toEqual(split([whole]));
-      }),
+      fc.property(
+        fc.array(words, { maxLength: 12 }),
+        fc.nat({ max: 4 }),
+        fc.boolean(),
+        (parts, less, first) => {
+          const size = less + 1;
+          const whole = parts.join("");
+          const pieces = Array.from({ length: Math.ceil(whole.length / size) }, (_, at) =>
+            whole.slice(at * size, (at + 1) * size),
+          );
+          expect(split(pieces, first)).toEqual(split([whole], first));
+        },
+      ),
     );
   });
 });
