@@ -1,3 +1,4 @@
+import { heapSize } from "bun:jsc";
 import { join } from "node:path";
 import { createDeliveredHistory } from "../channels/delivered-history.ts";
 import { createDelivery } from "../channels/registry.ts";
@@ -27,6 +28,7 @@ import { openTurnStore } from "../turns/turn-store.ts";
 import { type MonoAgentApp, operatorHandle } from "./app.ts";
 import { backupBeforeMigration } from "./backup-offline.ts";
 import { createBackups } from "./backup-running.ts";
+import { watchHeap } from "./heap-watch.ts";
 import { mcpOptions, sweepRunFolders } from "./mcp-tools.ts";
 import { configuredModel } from "./models.ts";
 import { reconcileOrigins } from "./reconcile.ts";
@@ -73,6 +75,8 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
 
   try {
     if (options.fs === undefined) started("file threads", fs, (it) => it.close?.());
+    const watch = watchHeap({ clock, size: heapSize, collect: () => Bun.gc(false) });
+    started("heap watch", watch, (it) => it.stop());
     const hostDir = config.host.stateDir;
     prepareStateFolder(fs, hostDir, logger);
     started("host lock", acquireLock(join(hostDir, HOST_LOCK)), (lock) => lock.release());

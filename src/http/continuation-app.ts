@@ -31,6 +31,7 @@ import {
   pathId,
 } from "./loopback.ts";
 import type { Unhurried } from "./serve.ts";
+import { createTurnstile } from "./turnstile.ts";
 
 /**
  * Owns: the loopback HTTP protocol of continuations (protocol.md): paths, credentials, bodies and statuses.
@@ -57,13 +58,27 @@ const SERVICE_NAME_HEADER = "x-mono-agent-service-name";
 
 export function createContinuationApp(deps: ContinuationAppDeps): LoopbackApp {
   return createLoopbackApp(deps, (app) => {
-    addClaimRoutes(app, deps);
-    addResultRoutes(app, deps);
+    const write = writeInTurns();
+    addClaimRoutes(app, deps, write);
+    addResultRoutes(app, deps, write);
     addOperatorRoutes(app, deps);
   });
 }
 
-function addClaimRoutes(app: Hono, { service, clock }: ContinuationAppDeps): void {
+/** Runs what writes: decided in one turn, answered in another. */
+type Write = <T>(act: () => Promise<T>) => Promise<T>;
+
+function writeInTurns(): Write {
+  const turnstile = createTurnstile();
+  return async (act) => {
+    await turnstile.pass();
+    const done = await act();
+    await turnstile.pass();
+    return done;
+  };
+}
+
+function addClaimRoutes(app: Hono, { service, clock }: ContinuationAppDeps, write: Write): void {
   const bounds = { maxBytes: CLAIM_BODY_MAX_BYTES, clock };
   addRoute(app, "/v1/continuations/claim", {
     POST: async (context) => {
@@ -73,7 +88,7 @@ function addClaimRoutes(app: Hono, { service, clock }: ContinuationAppDeps): voi
       if (!authority.ok) return refusalResponse(authority.refusal);
       const body = await readBody(context.req.raw, claimBodySchema, bounds);
       if (!body.ok) return refusalResponse(body.refusal);
-      return resultResponse(await authority.value.claim(body.value));
+      return resultResponse(await write(() => authority.value.claim(body.value)));
     },
   });
   addRoute(app, "/v1/continuations/detached/claim", {
@@ -86,7 +101,7 @@ function addClaimRoutes(app: Hono, { service, clock }: ContinuationAppDeps): voi
       if (!authority.ok) return refusalResponse(authority.refusal);
       const body = await readBody(context.req.raw, detachedClaimBodySchema, bounds);
       if (!body.ok) return refusalResponse(body.refusal);
-      return resultResponse(await authority.value.claim(body.value));
+      return resultResponse(await write(() => authority.value.claim(body.value)));
     },
   });
 }
@@ -102,7 +117,7 @@ function serviceName(context: Context): Result<string> {
   return ok(name);
 }
 
-function addResultRoutes(app: Hono, { service, clock }: ContinuationAppDeps): void {
+function addResultRoutes(app: Hono, { service, clock }: ContinuationAppDeps, write: Write): void {
   const authenticate = (context: Context) => {
     const token = bearerToken(context.req.raw.headers);
     if (!token.ok) return token;
@@ -115,7 +130,7 @@ function addResultRoutes(app: Hono, { service, clock }: ContinuationAppDeps): vo
     const bounds = { maxBytes: RESULT_BODY_MAX_BYTES, clock };
     const body = await readBody(context.req.raw, resultBodySchema, bounds);
     if (!body.ok) return refusalResponse(body.refusal);
-    return resultResponse(await authority.value.submit(body.value), 202);
+    return resultResponse(await write(() => authority.value.submit(body.value)), 202);
   };
   addRoute(app, "/v1/continuations/:id/result", { PUT: submit, POST: submit });
   addRoute(app, "/v1/continuations/:id/status", {
