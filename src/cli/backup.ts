@@ -30,7 +30,7 @@ export function backupCommand(io: CliIo): CommandDef {
     "Back up the whole state, with a host running or not; verified before it has its name",
     BACKUP_ARGS,
     async (args) => {
-      const { config } = configOf(args, io, { secretsOptional: true });
+      const { config } = configOf(args, io, { secretsOptional: true, withoutServers: true });
       const target = resolve(io.cwd, args.target);
       const { backupStoppedHost } = await import("../host/index.ts");
       const places = { hostDir: config.host.stateDir, stateDir: config.continuations?.stateDir };

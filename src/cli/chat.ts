@@ -42,7 +42,7 @@ export function chatCommand(io: CliIo): CommandDef {
         "--conversation must be 1 to 64 letters, digits, dots, dashes or underscores",
       );
     }
-    const { config } = configOf(args, io, { secretsOptional: true });
+    const { config } = configOf(args, io, { secretsOptional: true, withoutServers: true });
     const attach = (path: string) => readAttachment(createFileSystem(), io.cwd, path);
     const files = { attach, attached: args.attach === undefined ? [] : [attach(args.attach)] };
     const client = clientOf(config, args.conversation, programOf(io));

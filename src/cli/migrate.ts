@@ -88,7 +88,7 @@ export function migrateCommand(io: CliIo): CommandDef {
 }
 
 function loaded(flags: ConfigFlags, io: CliIo) {
-  const { config } = configOf(flags, io, { secretsOptional: true });
+  const { config } = configOf(flags, io, { secretsOptional: true, withoutServers: true });
   if (config.continuations === undefined) {
     throw new CliError(
       "config_invalid",

@@ -26,7 +26,7 @@ function checkCommand(io: CliIo): CommandDef {
   } as const;
   return leaf("check", "Ask models three short questions: what works, and how fast", args, async (flags) => {
     // A key that is missing is a finding about its model, not a reason to look at none.
-    const { config } = configOf(flags, io, { secretsOptional: true });
+    const { config } = configOf(flags, io, { secretsOptional: true, withoutServers: true });
     const checks = await checkAll(config, flags.model, io, (check) => {
       if (flags.json !== true) io.out(checkText(check));
     });

@@ -48,7 +48,7 @@ export function restoreCommand(io: CliIo): CommandDef {
           const hostDir = resolve(io.cwd, args.into);
           return { hostDir, stateDir: join(hostDir, "continuations") };
         }
-        const { config } = configOf(args, io, { secretsOptional: true });
+        const { config } = configOf(args, io, { secretsOptional: true, withoutServers: true });
         if (config.continuations === undefined) {
           throw new CliError(
             "operation_failed",

@@ -33,7 +33,7 @@ export function environmentOf(flags: ConfigFlags, io: CliIo): Environment {
 export function configOf(
   flags: ConfigFlags,
   io: CliIo,
-  options: Pick<LoadOptions, "isServerNeeded"> & { secretsOptional: boolean },
+  options: Pick<LoadOptions, "isServerNeeded" | "withoutServers"> & { secretsOptional: boolean },
 ): { config: LoadedConfig; env: Environment } {
   const env = environmentOf(flags, io);
   const config = loadConfig({

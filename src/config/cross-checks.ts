@@ -31,6 +31,7 @@ export interface CheckInput {
   readonly secretsOptional: boolean;
   /** Whether a server's references to the environment have to resolve. */
   readonly isServerNeeded: (server: string) => boolean;
+  readonly withoutServers: boolean;
 }
 
 /** Providers that a model may name without an entry: the built-in ones, and local servers at their usual address. */
@@ -186,12 +187,13 @@ function localProvider(
   return byType.length > 1 ? "ambiguous" : byType[0];
 }
 
-function checkServers({ raw, cwd, env, isServerNeeded }: CheckInput, report: Report) {
+function checkServers({ raw, cwd, env, isServerNeeded, withoutServers }: CheckInput, report: Report) {
   const none = {
     servers: new Map<string, McpServerSpec>(),
     problems: [] as readonly ConfigProblem[],
     warnings: [] as readonly string[],
   };
+  if (withoutServers) return none;
   const tools = block(raw, "tools");
   const { shape } = BLOCKS.tools.unwrap();
   const selections = (["continuationServers", "mcpRequestContextServers"] as const).map((key) => ({
@@ -212,9 +214,9 @@ function checkServers({ raw, cwd, env, isServerNeeded }: CheckInput, report: Rep
   }
   const workspace = fieldOf(BLOCKS.runtime.shape.workspace, block(raw, "runtime").workspace) ?? ".";
   const absolute = resolve(cwd, workspace, filePath);
-  const { servers, incomplete, problems } = readMcpFile(absolute, env, isServerNeeded);
-  if (servers === undefined) return { ...none, problems };
-  const warnings: string[] = [];
+  const { servers, incomplete, problems, ...read } = readMcpFile(absolute, env, isServerNeeded);
+  const warnings = [...read.warnings];
+  if (servers === undefined) return { ...none, problems, warnings };
   for (const { key, names, problemOf } of selections) {
     for (const [index, name] of names.entries()) {
       if (incomplete.has(name)) continue;

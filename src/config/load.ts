@@ -155,6 +155,8 @@ export interface LoadOptions {
    * out. Default: all, or none with `secretsOptional`.
    */
   readonly isServerNeeded?: (server: string) => boolean;
+  /** True where no server of mcp.json is looked at: the file is not read, and its problems hold nothing up. */
+  readonly withoutServers?: boolean;
   /** How this program is called, for a command that a message advises. Default: mono-agent. */
   readonly program?: string;
 }
@@ -175,7 +177,9 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
   const parsed = configSchema.safeParse(raw);
   const secretsOptional = options.secretsOptional ?? false;
   const isServerNeeded = options.isServerNeeded ?? (() => !secretsOptional);
-  const checked = crossCheck({ raw, cwd, env: options.env, sourceOf, secretsOptional, isServerNeeded });
+  const withoutServers = options.withoutServers ?? false;
+  const { env } = options;
+  const checked = crossCheck({ raw, cwd, env, sourceOf, secretsOptional, isServerNeeded, withoutServers });
   if (!parsed.success)
     problems.push(...schemaProblems(parsed.error, raw, allowedWords(configSchema), sourceOf));
   problems.push(...checked.problems);

@@ -1,5 +1,5 @@
 import type { ConfigProblem } from "../core/errors.ts";
-import { isJsonObject, type JsonValue } from "../core/json.ts";
+import { isJsonObject, type JsonObject, type JsonValue } from "../core/json.ts";
 import {
   continuationEligibility,
   type McpServerSpec,
@@ -8,8 +8,9 @@ import {
 } from "../core/mcp-servers.ts";
 import type { Environment } from "./environment.ts";
 import { JsoncError, parseJsonc } from "./jsonc.ts";
+import { keyWarnings, literalWarnings } from "./mcp-warnings.ts";
 import { nearestName } from "./nearest.ts";
-import { allowedWords, dottedPath, schemaProblems } from "./problems.ts";
+import { type AllowedWords, allowedWords, dottedPath, schemaProblems } from "./problems.ts";
 import { resolveReferences } from "./references.ts";
 import { CONFIG_FILE_MAX_BYTES, readTextFile } from "./text-file.ts";
 
@@ -19,6 +20,8 @@ export interface McpServers {
   /** Servers that are left out, because they lack a variable and nobody needs them now. */
   readonly incomplete: ReadonlySet<string>;
   readonly problems: readonly ConfigProblem[];
+  /** What probably was meant otherwise. */
+  readonly warnings: readonly string[];
 }
 
 /** The parts of an entry that may refer to the environment. */
@@ -38,12 +41,16 @@ export function readMcpFile(
     servers: undefined,
     incomplete,
     problems: [{ source: path, path: "", message }],
+    warnings: [],
   });
   const file = readTextFile(path, CONFIG_FILE_MAX_BYTES);
   if (file.kind === "missing") return unusable("there is no such file (named by tools.mcpConfigPath)");
   if (file.kind === "unreadable") return unusable(file.reason);
   try {
-    const { raw, missing, substituted } = withEnvironment(parseJsonc(file.text), {
+    const read = parseJsonc(file.text);
+    const allowed = allowedWords(mcpFileSchema);
+    const warnings = entriesOf(read).flatMap(([name, entry]) => entryWarnings(name, entry, allowed, path));
+    const { raw, missing, substituted } = withEnvironment(read, {
       source: path,
       env,
       isNeeded,
@@ -55,17 +62,49 @@ export function readMcpFile(
         const values = substituted.get(name) ?? [];
         return [name, values.length === 0 ? spec : { ...spec, substituted: values }];
       });
-      return { servers: new Map(servers), incomplete, problems: missing };
+      // A record of the schema has no such member; it would vanish without a word.
+      if (!hasProto(raw)) return { servers: new Map(servers), incomplete, problems: missing, warnings };
+      const message = "is not a name that is allowed here; allowed: any other name";
+      const problem = { source: path, path: "mcpServers.__proto__", message };
+      return { servers: undefined, incomplete, problems: [...missing, problem], warnings };
     }
     // A text that lacks its variable is no URL either: what is missing is said once.
-    const problems = schemaProblems(parsed.error, raw, allowedWords(mcpFileSchema), () => path).filter(
+    const problems = schemaProblems(parsed.error, raw, allowed, () => path).filter(
       (problem) => !missing.some((other) => other.path === problem.path),
     );
-    return { servers: undefined, incomplete, problems: [...missing, ...problems] };
+    return { servers: undefined, incomplete, problems: [...missing, ...problems], warnings };
   } catch (error) {
     if (error instanceof JsoncError) return unusable(`is not JSON: ${error.message}`);
     throw error;
   }
+}
+
+/** The entries that are objects, by name. */
+function entriesOf(raw: JsonValue): [string, JsonObject][] {
+  if (!isJsonObject(raw) || !isJsonObject(raw.mcpServers)) return [];
+  return Object.entries(raw.mcpServers).flatMap(([name, entry]): [string, JsonObject][] =>
+    isJsonObject(entry) ? [[name, entry]] : [],
+  );
+}
+
+function entryWarnings(name: string, entry: JsonObject, allowed: AllowedWords, source: string): string[] {
+  const literals = isOff(entry)
+    ? []
+    : REFERRING.flatMap((key) => {
+        const value = entry[key];
+        return value === undefined ? [] : literalWarnings(value, ["mcpServers", name, key]);
+      });
+  return [...keyWarnings(name, entry, allowed), ...literals].map(
+    ({ path, message }) => `${path} (${source}): ${message}`,
+  );
+}
+
+function isOff(entry: JsonObject): boolean {
+  return entry.enabled === false || entry.disabled === true;
+}
+
+function hasProto(raw: JsonValue): boolean {
+  return isJsonObject(raw) && isJsonObject(raw.mcpServers) && Object.hasOwn(raw.mcpServers, "__proto__");
 }
 
 function withEnvironment(
@@ -84,7 +123,7 @@ function withEnvironment(
   const servers = Object.entries(raw.mcpServers).flatMap(([name, entry]): [string, JsonValue][] => {
     if (!isJsonObject(entry)) return [[name, entry]];
     const resolved = { ...entry };
-    const off = entry.enabled === false || entry.disabled === true;
+    const off = isOff(entry);
     for (const key of REFERRING) {
       const value = entry[key];
       if (value === undefined) continue;

@@ -10,6 +10,20 @@ export interface MissingVariable {
 /** `$${…}` stands for a literal `${…}`; then a name with an optional default. Anything else in `${}` is literal. */
 const REFERENCE = /\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}/g;
 
+/** The first `${` of each text inside a value that is neither a reference nor escaped, up to its brace if it has one. */
+export function literalReferences(
+  value: JsonValue,
+  path: readonly PropertyKey[],
+): { readonly path: readonly PropertyKey[]; readonly text: string }[] {
+  if (typeof value === "string") {
+    const text = /\$\{[^}]*\}?/.exec(value.replace(REFERENCE, " "))?.[0];
+    return text === undefined ? [] : [{ path, text }];
+  }
+  if (Array.isArray(value)) return value.flatMap((item, at) => literalReferences(item, [...path, at]));
+  if (!isJsonObject(value)) return [];
+  return Object.entries(value).flatMap(([key, member]) => literalReferences(member, [...path, key]));
+}
+
 /**
  * Replaces `${NAME}` and `${NAME:-default}` in every text inside a value, keys excepted. A default counts when the
  * variable is not set or empty. What is replaced is not looked at again.

@@ -53,9 +53,10 @@ export const CONTEXT_ENV_BLANK = [
 /** Letters, digits, `_` and `-`. */
 export const serverNameSchema = z
   .string()
-  .regex(/^[A-Za-z0-9_-]{1,128}$/, "a server name has only letters, digits, _ and - (at most 128)");
+  .regex(/^[A-Za-z0-9_-]{1,128}$/)
+  .describe("a server name of 1 to 128 letters, digits, _ and -");
 
-const httpUrl = z.url({ protocol: /^https?$/, error: "must be an http or https URL" });
+const httpUrl = z.url({ protocol: /^https?$/ }).describe("an http or https URL");
 
 const toolPatterns = z.array(z.string().min(1).max(FIELD_MAX_CHARS)).optional();
 

@@ -41,7 +41,7 @@ export function nextPage(
 }
 
 export function operatorOf(flags: ConfigFlags, io: CliIo): OperatorClient {
-  const { config } = configOf(flags, io, { secretsOptional: true });
+  const { config } = configOf(flags, io, { secretsOptional: true, withoutServers: true });
   return createOperatorClient(config, createFileSystem(), programOf(io));
 }
 

@@ -18,7 +18,7 @@ export function verifyCommand(io: CliIo): CommandDef {
     "Recompute fingerprint, snapshot, bindings and payload hash from disk; say what matches",
     args,
     async (given) => {
-      const { config } = configOf(given, io, { secretsOptional: true });
+      const { config } = configOf(given, io, { secretsOptional: true, withoutServers: true });
       if (config.continuations === undefined) {
         throw new CliError("operation_failed", `continuations are off in ${config.configPath}`);
       }
