@@ -87,6 +87,8 @@ export const conversationEventSchema = z.discriminatedUnion("type", [
   z.object({
     type: z.literal("tool"),
     turnId: z.string(),
+    /** Of this call, alone in its run: calls of one tool may be under way side by side. */
+    callId: z.string(),
     name: z.string(),
     phase: z.enum(["started", "finished", "failed"]),
   }),

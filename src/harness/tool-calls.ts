@@ -74,11 +74,11 @@ export async function runToolCalls(
     const opened = { runId, stepId, callId, server, tool: tool.tool, bindingDigest: digest };
     await deps.turns.openToolCall({ ...opened, input: call.input, startedAt: now() });
     signal.throwIfAborted();
-    emit({ type: "tool", turnId, name, phase: "started" });
+    emit({ type: "tool", turnId, callId, name, phase: "started" });
     const outcome = await execute(server, call, signal);
     const text = boundedToolText(outcome.text);
     await deps.turns.closeToolCall(runId, callId, { finishedAt: now(), isError: outcome.isError, text });
-    emit({ type: "tool", turnId, name, phase: outcome.isError ? "failed" : "finished" });
+    emit({ type: "tool", turnId, callId, name, phase: outcome.isError ? "failed" : "finished" });
     const { isError, images = [] } = outcome;
     return { role: "tool", callId, name, content: text, isError, ...(images.length === 0 ? {} : { images }) };
   }
@@ -89,7 +89,10 @@ export async function runToolCalls(
     } catch (error) {
       signal.throwIfAborted();
       if (!(error instanceof McpError)) throw error;
-      deps.logger.warn("the outcome of a tool call is unknown", { runId, server, code: error.code });
+      // The words of such an error are our own, without what the server said.
+      const { code, message: reason } = error;
+      const fields = { runId, server, tool: call.name, code, reason };
+      deps.logger.warn("the outcome of a tool call is unknown", fields);
       const text =
         "The outcome of this call is unknown: it may or may not have taken effect. Do not repeat it as if it had " +
         "failed; check first, or tell the user.";

@@ -149,6 +149,32 @@ describe("read-only calls side by side", () => {
       { name: "fine", isError: false, content: "fine done" },
     ]);
     expect(rows().map(({ is_error }) => is_error)).toEqual([1, 1, 0]);
+    const warned = rig.logger.lines.filter(({ level }) => level === "warn");
+    expect(warned.map(({ fields }) => fields)).toMatchObject([
+      { code: "mcp_failed", server: "work", tool: "lost", reason: "the connection closed" },
+    ]);
+  });
+
+  test("are told apart by their ids in the events, also when they are equal", async () => {
+    let turn = 0;
+    const same = () => ({ text: "", isError: turn++ === 1 });
+    const tools = createFakeTools({ same }, [], { readOnly: ["same"] });
+    const engine = await rig.engine({
+      model: createScriptedModel([calls("same", "same"), says("told")]),
+      tools,
+    });
+    const seen = watch(engine);
+    await engine.submit(rig.input("question"));
+    await engine.stop();
+    const told = seen.events.flatMap((event) => (event.type === "tool" ? [event] : []));
+    expect(told.filter(({ callId }) => callId === "c0").map(({ phase }) => phase)).toEqual([
+      "started",
+      "finished",
+    ]);
+    expect(told.filter(({ callId }) => callId === "c1").map(({ phase }) => phase)).toEqual([
+      "started",
+      "failed",
+    ]);
   });
 
   /** Tools that hang, keep the signal that they were given, and ignore it. */

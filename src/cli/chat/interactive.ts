@@ -37,6 +37,24 @@ export async function interactiveChat(chat: InteractiveChat): Promise<ExitCode> 
   let submitting: Promise<void> = Promise.resolve();
   let streamed: { turnId: string; text: string } | undefined;
 
+  /** What the calls that are under way are called on the screen, by turn and call. */
+  const running = new Map<string, string>();
+
+  /** The name of a call; a number tells it from the calls of the same name beside it. */
+  const labelOf = ({ turnId, callId, name, phase }: Extract<ConversationEvent, { type: "tool" }>) => {
+    const key = `${turnId} ${callId}`;
+    if (phase !== "started") {
+      const label = running.get(key) ?? name;
+      running.delete(key);
+      return label;
+    }
+    const taken = new Set(running.values());
+    let label = name;
+    for (let number = 2; taken.has(label); number += 1) label = `${name} (${number})`;
+    running.set(key, label);
+    return label;
+  };
+
   const endStream = () => {
     if (streamed !== undefined) screen.endStream();
     streamed = undefined;
@@ -65,11 +83,13 @@ export async function interactiveChat(chat: InteractiveChat): Promise<ExitCode> 
       streamed = { turnId: event.turnId, text: (streamed?.text ?? "") + event.text };
       screen.stream(event.text);
     } else if (event.type === "tool") {
+      const label = labelOf(event);
       if (event.phase === "finished") return;
       endStream();
-      screen.paragraph(event.phase === "started" ? `  [${event.name} …]` : `  [${event.name} failed]`);
+      screen.paragraph(event.phase === "started" ? `  [${label} …]` : `  [${label} failed]`);
     } else if (event.status !== "queued" && event.status !== "running") {
       open.delete(event.turnId);
+      for (const key of running.keys()) if (key.startsWith(`${event.turnId} `)) running.delete(key);
       endStream();
     }
   };

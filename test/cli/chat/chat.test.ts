@@ -272,6 +272,33 @@ test("text streams once, the own turn is not repeated, a later answer appears by
   expect(shown).toEqual(["+par", "+tial", ".", "* days later", "> from elsewhere"]);
 });
 
+test("equal tool calls side by side are numbered, so that it shows which one failed", async () => {
+  const host = fakeHost();
+  const { chat, shown, type } = talk(host);
+  const tool = (callId: string, phase: "started" | "finished" | "failed", turnId = "turn-x") =>
+    host.push({ type: "tool", turnId, callId, name: "read", phase });
+  await settle();
+  tool("c0", "started");
+  tool("c1", "started");
+  tool("c0", "failed", "turn-y");
+  tool("c1", "failed");
+  tool("c0", "finished");
+  tool("c2", "started");
+  host.push({ type: "turn", turnId: "turn-x", status: "failed" });
+  tool("c3", "started");
+  await settle();
+  await type("/quit");
+  await chat;
+  expect(shown).toEqual([
+    "  [read …]",
+    "  [read (2) …]",
+    "  [read failed]",
+    "  [read (2) failed]",
+    "  [read …]",
+    "  [read …]",
+  ]);
+});
+
 test("an answer of which only a part streamed is shown whole", async () => {
   const host = fakeHost();
   const { chat, shown, type } = talk(host);
