@@ -78,8 +78,9 @@ export async function checkModel(
     address = addressOf(config, name);
     model = singleModel(config, name, deps);
   } catch (error) {
-    const failed = { works: false, detail: reason(error) };
-    return { model: name, usable: false, text: failed, streaming: failed, tools: failed, images: failed };
+    const text = { works: false, detail: reason(error) };
+    const skipped = { works: false, detail: "not tried" };
+    return { model: name, usable: false, text, streaming: skipped, tools: skipped, images: skipped };
   }
   const text = await checkText(model, deps);
   // A model that gives no answer at all gives none to the other questions either.

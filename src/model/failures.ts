@@ -40,6 +40,8 @@ const unknown = (words: string, remedy?: string): FailureRow => ({
   ...(remedy === undefined ? {} : { remedy }),
 });
 
+const PROXY = "the proxy did not let the call through";
+const CHECK_PROXY = "check the proxy that HTTPS_PROXY or HTTP_PROXY names";
 const LATER = "try again later; what a local server has to say is in its own log";
 const BASE_URL = "correct its baseUrl (of most OpenAI-compatible servers it ends in /v1)";
 
@@ -62,11 +64,7 @@ export const FAILURES = {
     "what answers at its address does not speak HTTP",
     "correct scheme, host and port of its baseUrl",
   ),
-  proxy: later(
-    "the proxy did not let the call through",
-    "check the proxy that HTTPS_PROXY or HTTP_PROXY names",
-    true,
-  ),
+  proxy_tunnel: later(PROXY, CHECK_PROXY, true),
   broken_off: later("the answer broke off before the model finished", LATER),
   silent: later(
     "the provider sent nothing for too long",
@@ -80,6 +78,7 @@ export const FAILURES = {
     "the provider refused the API key",
     "put a valid key into the variable that its apiKeyEnv names",
   ),
+  proxy_refused: never(PROXY, CHECK_PROXY),
   forbidden: never(
     "the provider does not allow this with the API key, or from this address",
     "look up what the key may do",
@@ -198,7 +197,7 @@ function kindOf(status: number, type: string | undefined): FailureKind {
   if (status >= 500) return "server_fault";
   if (status === 401) return "bad_key";
   if (status === 403) return "forbidden";
-  if (status === 407) return "proxy";
+  if (status === 407) return "proxy_refused";
   if (status === 404) return "unknown_model";
   if (status === 413 || (type !== undefined && /context_length|request_too_large/.test(type))) {
     return "context_full";
@@ -217,7 +216,7 @@ function kindOfCode(code: string): FailureKind {
     return "untrusted";
   }
   if (code === "Malformed_HTTP_Response" || code === "InvalidHTTPResponse") return "not_http";
-  return code === "ERR_PROXY_TUNNEL" ? "proxy" : "network";
+  return code === "ERR_PROXY_TUNNEL" ? "proxy_tunnel" : "network";
 }
 
 /** Codes of a connection that never came about. */

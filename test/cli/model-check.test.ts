@@ -89,6 +89,13 @@ describe("model check", () => {
     expect(wrong.models[0]?.images.detail).toBe("it did not see the image");
   });
 
+  test("counts no reasoning of a model that thinks first as its answer", async () => {
+    const thought: Reply = { events: WIRE.compatible.text(["hm ", "</think>one, ", "two"]), after: "end" };
+    const blocks = (url: string) => box(url, { models: [{ id: "m", thinksFirst: true }] });
+    const { models } = await check([thought, tool('{"number": 7}'), red], blocks);
+    expect(models[0]?.streaming.detail).toBe("the answer came in 2 pieces");
+  });
+
   test("asks nothing more of a model that does not answer, and does not retry", async () => {
     const { code, models, requests } = await check([{ status: 503, body: "{}" }]);
     expect(code).toBe(1);
@@ -148,7 +155,10 @@ describe("model check", () => {
       ["openai:gpt-5", false],
       ["box:m", true],
     ]);
-    expect(models[0]?.text.detail).toContain("OPENAI_API_KEY");
+    const [first] = models;
+    expect(first?.text.detail).toContain("OPENAI_API_KEY");
+    const others = [first?.streaming, first?.tools, first?.images];
+    expect(others.map((finding) => finding?.detail)).toEqual(["not tried", "not tried", "not tried"]);
     const only = await check([numbers, tool('{"number": 7}'), red], blocks, ["--model", "box:m"]);
     expect(only.code).toBe(0);
     expect(only.models.map(({ model }) => model)).toEqual(["box:m"]);

@@ -103,6 +103,7 @@ describe.each(KINDS)("at the address of a %s model", (kind) => {
     const tunnel = await failure(thrown("ERR_PROXY_TUNNEL").call(request()));
     expect(tunnel).toMatchObject({ code: "model_unavailable", notRun: true });
     const status = await ask({ status: 407, body: "", headers: HTML });
+    expect(status).toMatchObject({ code: "model_rejected", notRun: true });
     for (const { message } of [tunnel, status]) expect(message).toContain("the proxy");
   });
 });
