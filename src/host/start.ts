@@ -1,4 +1,3 @@
-import { heapSize } from "bun:jsc";
 import { join } from "node:path";
 import { createDeliveredHistory } from "../channels/delivered-history.ts";
 import { createDelivery } from "../channels/registry.ts";
@@ -21,6 +20,7 @@ import { type HttpServer, serveHttp } from "../http/serve.ts";
 import { createToolHost } from "../mcp/tool-host.ts";
 import { createClock } from "../platform/clock.ts";
 import { createFileSystem } from "../platform/filesystem.ts";
+import { heap } from "../platform/heap.ts";
 import { createIds } from "../platform/ids.ts";
 import { type OpenOptions, openContinuationStore } from "../store/open.ts";
 import { ownershipLock } from "../store/ownership.ts";
@@ -75,7 +75,7 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
 
   try {
     if (options.fs === undefined) started("file threads", fs, (it) => it.close?.());
-    const watch = watchHeap({ clock, size: heapSize, collect: () => Bun.gc(false) });
+    const watch = watchHeap({ clock, ...heap });
     started("heap watch", watch, (it) => it.stop());
     const hostDir = config.host.stateDir;
     prepareStateFolder(fs, hostDir, logger);
