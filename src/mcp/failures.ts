@@ -33,14 +33,26 @@ export function connectFailure(error: unknown, exit: string | undefined): string
   if (code === 401) return LOGIN_NEEDED;
   if (isRedirect(code))
     return `it redirects elsewhere (HTTP ${code}); its url in mcp.json must be that place`;
+  // The SSE client's word for an answer that is no stream of events, such as a web page.
+  if (code === 200) return `it ${UNREADABLE}`;
   if (typeof code === "number" && code >= 100) return `it answered with HTTP ${code}`;
-  if (typeof code === "string") return `it can't be reached (${code})`;
+  if (typeof code === "string") return unreachable(code);
   // Below 0: the SDK's word for a body that is neither JSON nor a stream of events.
   // The SDK has no class for it.
   if (error instanceof Error && error.message.startsWith("Server's protocol version is not supported"))
     return "it speaks a version of the protocol that this program does not know";
   if (isUnreadable(error) || typeof code === "number") return `it ${UNREADABLE}`;
-  return `it can't be reached (${name})`;
+  return unreachable(name);
+}
+
+function unreachable(why: string): string {
+  return `it can't be reached (${why})`;
+}
+
+/** Why a request to a server had no answer, when the system's code tells. */
+export function noAnswer(error: unknown): string | undefined {
+  const { code } = describe(error);
+  return typeof code === "string" ? unreachable(code) : undefined;
 }
 
 function isRedirect(code: string | number | undefined): boolean {
@@ -75,8 +87,11 @@ export async function callFailure(error: unknown, context: CallContext): Promise
   const unknown = (what: string) => new McpError("mcp_failed", `${server}: ${what}; the outcome is unknown`);
   if (context.aborted) throw unknown("the call was aborted");
   if (context.timedOut) throw unknown("the call reached its total time-out");
-  // Ours, from before anything was sent: the login could not be read.
-  if (error instanceof McpError) return { isError: true, text: `${error.message}. Nothing was sent.` };
+  // Ours: the login could not be read, or not be refreshed after the server had refused the request.
+  if (error instanceof McpError) {
+    const text = `The server ${server} can't be used: ${error.message}. It took nothing up.`;
+    return { isError: true, text };
+  }
   const { McpError: ProtocolError } = await import("@modelcontextprotocol/sdk/types.js");
   if (error instanceof ProtocolError) {
     if (error.code === REQUEST_TIMEOUT) throw unknown("the call timed out");

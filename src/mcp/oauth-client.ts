@@ -3,6 +3,7 @@ import { equalTokens } from "../core/digest.ts";
 import { McpError } from "../core/errors.ts";
 import { SECOND_MS } from "../core/limits.ts";
 import type { Clock } from "../core/ports/platform.ts";
+import { noAnswer } from "./failures.ts";
 import type { Login, OAuthStore } from "./oauth-store.ts";
 import { unlessAborted } from "./unless-aborted.ts";
 
@@ -30,8 +31,10 @@ export function clientMetadata(redirectUrl: string, scope?: string) {
 
 /**
  * Trades the refresh token of a login for new tokens, once for all that wait. Resolves with whether there are other
- * tokens than `used` now; nobody is asked for anything. Rejects when the authorization server can't be reached, or
- * does not answer within 30 seconds.
+ * tokens than `used` now; nobody is asked for anything.
+ *
+ * @throws McpError when the login may still be good but the authorization server can't be reached, is at fault or does
+ *   not answer within 30 seconds, or when another process holds the login for too long.
  */
 export async function refreshLogin(
   store: OAuthStore,
@@ -50,33 +53,59 @@ export async function refreshLogin(
     const { resourceMetadataUrl } = extractWWWAuthenticateParams(challenge);
     const late = new AbortController();
     const cancel = clock.timer(REFRESH_TIMEOUT_MS, () => late.abort());
-    const refresh = auth(refreshing(store, login), {
+    const provider = refreshing(store, login);
+    // The library goes on to ask the person after most failures; it does not tell what they were.
+    let trouble: string | undefined;
+    const refresh = auth(provider, {
       serverUrl: store.serverUrl,
-      // Nothing comes of an answer after the limit.
-      fetchFn: (url, init) => fetchFn(url, { ...init, signal: late.signal }),
+      async fetchFn(url, init) {
+        try {
+          // Nothing comes of an answer after the limit.
+          const response = await fetchFn(url, { ...init, signal: late.signal });
+          const { status } = response;
+          trouble = status >= 500 || status === 429 ? `answered with HTTP ${status}` : undefined;
+          return response;
+        } catch (error) {
+          trouble = noAnswer(error)?.replace(/^it /, "") ?? "can't be reached";
+          throw error;
+        }
+      },
       ...(resourceMetadataUrl === undefined ? {} : { resourceMetadataUrl }),
     });
     try {
-      await unlessAborted(
-        refresh,
-        late.signal,
-        () => new McpError("mcp_failed", "the refresh took too long"),
-      );
+      await unlessAborted(refresh, late.signal, () => notRefreshed(TOO_SLOW));
+    } catch (error) {
+      if (error instanceof McpError || trouble === undefined) throw error;
     } finally {
       cancel();
     }
+    if (trouble !== undefined && !provider.isRefused() && current() === used) throw notRefreshed(trouble);
   });
   const now = current();
   return now !== undefined && now !== used;
 }
 
+const TOO_SLOW = `did not answer in ${REFRESH_TIMEOUT_MS / SECOND_MS} seconds`;
+
+function notRefreshed(what: string): McpError {
+  const message = `its login could not be refreshed: the authorization server ${what}; if that stays so, log in again with \`mono-agent mcp login\``;
+  return new McpError("mcp_failed", message);
+}
+
 /** Without a way to register or to ask anybody: all that the SDK can do with it is a refresh. */
-function refreshing(store: OAuthStore, login: Login): OAuthClientProvider {
+function refreshing(
+  store: OAuthStore,
+  login: Login,
+): OAuthClientProvider & {
+  /** Whether the authorization server said that the login is over. */
+  isRefused(): boolean;
+} {
   let rejected = false;
   /** A person may have logged in anew meanwhile, or deleted the login: that counts. */
   const isStill = () =>
     equalTokens(store.read()?.tokens?.refresh_token ?? "", login.tokens?.refresh_token ?? "");
   return {
+    isRefused: () => rejected,
     redirectUrl: login.redirectUrl,
     clientMetadata: clientMetadata(login.redirectUrl),
     clientInformation: () => login.client,

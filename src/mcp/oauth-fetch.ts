@@ -1,3 +1,4 @@
+import { McpError } from "../core/errors.ts";
 import type { Clock } from "../core/ports/platform.ts";
 import { refreshLogin } from "./oauth-client.ts";
 import type { OAuthStore } from "./oauth-store.ts";
@@ -29,8 +30,14 @@ export function authorizedFetch(
     };
     const response = await send(token);
     if (response.status !== 401) return response;
-    // A refresh that fails leaves the answer as it is: the server wants a login.
-    const refreshed = await refreshLogin(store, token, response, plain, clock).catch(() => false);
+    // A refresh that is refused leaves the answer as it is: the server wants a login. One that was not possible is told.
+    const refreshed = await refreshLogin(store, token, response, plain, clock).catch(
+      async (error: unknown) => {
+        if (!(error instanceof McpError)) return false;
+        await response.body?.cancel();
+        throw error;
+      },
+    );
     const fresh = refreshed ? store.read()?.tokens?.access_token : undefined;
     if (fresh === undefined) return response;
     await response.body?.cancel();

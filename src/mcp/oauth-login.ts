@@ -5,6 +5,7 @@ import { MINUTE_MS } from "../core/limits.ts";
 import { isLoopbackUrl, type McpServerSpec, serverTransport } from "../core/mcp-servers.ts";
 import type { Clock, Ids } from "../core/ports/platform.ts";
 import { directFetch } from "./direct-fetch.ts";
+import { noAnswer } from "./failures.ts";
 import { clientMetadata } from "./oauth-client.ts";
 import type { Login, OAuthStore } from "./oauth-store.ts";
 import { unlessAborted } from "./unless-aborted.ts";
@@ -48,7 +49,10 @@ export async function logIn({ spec, store, ids, clock, signal, show }: LoginOpti
   const callback = listenForCallback(state, spec.oauth?.callbackPort, failed);
   try {
     const { auth, extractWWWAuthenticateParams } = await import("@modelcontextprotocol/sdk/client/auth.js");
-    const challenge = await probe(transport.kind, serverUrl, fetchFn);
+    const challenge = await probe(transport.kind, serverUrl, fetchFn).catch((error: unknown) => {
+      const why = stop.aborted ? undefined : noAnswer(error);
+      throw why === undefined ? error : failed(why, error);
+    });
     if (challenge.status !== 401) {
       throw failed(`it does not ask for a login (it answers with HTTP ${challenge.status})`);
     }
@@ -101,6 +105,8 @@ export async function logIn({ spec, store, ids, clock, signal, show }: LoginOpti
     if (error instanceof McpError) throw error;
     if (limit.signal.aborted) throw failed("nobody logged in within five minutes");
     if (signal.aborted) throw failed("the login was given up");
+    const unanswered = noAnswer(error);
+    if (unanswered !== undefined) throw failed(`its authorization server: ${unanswered}`, error);
     // The words of a foreign authorization server may hold anything; its error class is enough.
     throw failed(`the login failed (${error instanceof Error ? error.name : "unknown"})`, error);
   } finally {

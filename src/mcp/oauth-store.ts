@@ -79,7 +79,7 @@ export function createOAuthStore(options: OAuthStoreOptions): OAuthStore {
     let held = lock(lockPath);
     while (held === undefined) {
       if (clock.now() >= giveUpAt)
-        throw new McpError("mcp_failed", `${server}: another process refreshes the login without an end`);
+        throw new McpError("mcp_failed", "its login is being refreshed by another process without an end");
       const again = Promise.withResolvers<void>();
       clock.timer(LOCK_RETRY_MS, again.resolve);
       await again.promise;
@@ -133,7 +133,7 @@ export function createOAuthStore(options: OAuthStoreOptions): OAuthStore {
     },
     async once(work) {
       if (underWay !== undefined) {
-        await underWay.catch(() => {});
+        await underWay;
         return undefined;
       }
       const mine = locked(work);

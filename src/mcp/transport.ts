@@ -117,12 +117,25 @@ export async function openTransport(options: TransportOptions): Promise<Opened> 
     case "sse": {
       if (grant !== "unselected") throw new BugError("an SSE server holds no continuation authority");
       const { SSEClientTransport, SseError } = await import("@modelcontextprotocol/sdk/client/sse.js");
+      const send = authorizedFetch(directFetch, target.url, options.oauth, clock);
+      // Of a request that had no answer its errors hold the words alone.
+      let unanswered: unknown;
+      const noting: Fetch = async (url, init) => {
+        unanswered = undefined;
+        return send(url, init).catch((error: unknown) => {
+          unanswered = error;
+          throw error;
+        });
+      };
       const transport = new SSEClientTransport(new URL(target.url), {
         requestInit: { headers: requestHeaders(target.headers, grant) },
-        fetch: refusingPosts(
-          shortRefusals(authorizedFetch(directFetch, target.url, options.oauth, clock), clock),
-        ),
+        fetch: refusingPosts(shortRefusals(noting, clock)),
       });
+      const start = transport.start.bind(transport);
+      transport.start = () =>
+        start().catch((error: unknown) => {
+          throw error instanceof SseError && error.code === undefined ? (unanswered ?? error) : error;
+        });
       // It keeps the version to itself.
       let protocol: string | undefined;
       const adopt = transport.setProtocolVersion.bind(transport);
