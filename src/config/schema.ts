@@ -142,6 +142,8 @@ const namedRoute = z
 const unique =
   <K extends string>(key: K) =>
   (entries: readonly Partial<Record<K, unknown>>[], context: z.RefinementCtx) => {
+    // Beside another problem it may be no list.
+    if (!Array.isArray(entries)) return;
     const names = entries.map((entry) => (isJsonObject(entry) ? entry[key] : undefined));
     for (const [index, name] of names.entries()) {
       if (typeof name !== "string" || names.indexOf(name) === index) continue;
