@@ -1,24 +1,23 @@
 import { diskRemedy } from "../core/disk-remedy.ts";
 import { errorText, StoreError } from "../core/errors.ts";
 import { KIB, MIB, TRANSACTION_MAX_BYTES } from "../core/limits.ts";
-import { type Clock, FileFault, type FileStep, type FileSystem, type Ids } from "../core/ports/platform.ts";
+import { type Clock, FileFault, type FileSystem, type Ids } from "../core/ports/platform.ts";
 import type { StoreFault } from "../core/ports/store.ts";
 import { type Carry, SPARES_MAX } from "./checkpoint.ts";
 import type { StorePaths } from "./paths.ts";
-import { FILE_MODE } from "./secure.ts";
 import type { Entry } from "./transaction.ts";
+import { createTransactionSlot } from "./transaction-slot.ts";
 
 /**
- * Owns: the transaction file; the order of commits; group commit; the poison flag.
- * Does not own: what a mutation means (store.ts), record files (checkpoint.ts), markers (activation.ts).
+ * Owns: the order of commits; group commit; the poison flag.
+ * Does not own: what a mutation means (store.ts), the transaction file (transaction-slot.ts), record files
+ * (checkpoint.ts), markers (activation.ts).
  *
  * I1. One loop writes. Mutations become durable in the order in which they came; all that wait at the start of a
  *     turn share one transaction file, made durable by two fsyncs.
  * I2. The file carries every committed version that is not durable in its own file, and the new ones.
  * I3. A mutation with `before` is alone: everything earlier is durable before it, everything later waits for `after`.
- * I4. The transaction file and a spare swap names with each commit. The spare is written again only after the fsync of
- *     the folder that took the name of the transaction from it.
- * I5. After the first failure nothing is written any more and every waiter, now or later, is refused.
+ * I4. After the first failure nothing is written any more and every waiter, now or later, is refused.
  */
 
 /** Carried bytes at which the checkpoint starts in the background; until then a commit rewrites them (DESIGN.md). */
@@ -41,22 +40,6 @@ export const CARRY_LIMITS: CarryLimits = {
 const FRAME_BYTES = 1 * KIB;
 /** Without a commit for this long, the spares are removed: what was dropped from the store must not lie about. */
 export const QUIET_MS = 1_000;
-
-/**
- * A file of which only the start is used; the rest is blank, which JSON allows at its end. It keeps its length while
- * what it carries grows and shrinks, and a file that keeps its length is durable sooner (filesystem-steps.ts).
- */
-interface BlankedFile {
-  readonly size: number;
-  readonly used: number;
-}
-const FIRST_CAPACITY_BYTES = 64 * KIB;
-
-function capacityFor(bytes: number): number {
-  let capacity = FIRST_CAPACITY_BYTES;
-  while (capacity < bytes) capacity *= 2;
-  return capacity;
-}
 
 export interface Mutation {
   readonly entries: readonly Entry[];
@@ -105,14 +88,7 @@ export function createJournal(deps: JournalDeps): Journal {
   const { fs, paths, carry, carryLimits } = deps;
   const queue: Waiting[] = [];
   let running: Promise<void> | undefined;
-  let transactionExists = deps.transactionExists;
-  const spare = paths.temporary(paths.transaction);
-  let spareMayExist = false;
-  // What is known of the two files that swap names; nothing of one that was found at the start.
-  let spareFile: BlankedFile | undefined;
-  let transactionFile: BlankedFile | undefined;
-  /** Whether the system swaps names; undefined until it was tried. */
-  let swaps: boolean | undefined;
+  const slot = createTransactionSlot(fs, paths, deps.transactionExists);
   let commits = 0;
   let stopQuietTimer: (() => void) | undefined;
   let failure: { fault: StoreFault; error: StoreError } | undefined;
@@ -143,29 +119,9 @@ export function createJournal(deps: JournalDeps): Journal {
 
   async function commitEntries(entries: readonly Entry[]): Promise<void> {
     await deps.guard();
-    const over = spareFile;
-    let used = 0;
-    const data = carry.content(entries, {
-      generation: deps.ids.uuid(),
-      createdAt: new Date(deps.clock.now()).toISOString(),
-      length(bytes) {
-        used = bytes;
-        if (over === undefined) return bytes;
-        return bytes <= over.size ? Math.max(bytes, over.used) : capacityFor(bytes);
-      },
-    });
-    const swap = transactionExists;
-    const reuse = over === undefined ? "whole" : "start";
-    await fs.run([
-      { op: "write", path: spare, data, mode: FILE_MODE, sync: true, reuse, label: "transaction.write" },
-      { op: "rename", from: spare, to: paths.transaction, swap, label: "transaction.rename" },
-      { op: "syncDir", path: paths.stateDir, label: "transaction.sync" },
-    ]);
-    transactionExists = true;
-    if (swap) swaps ??= fs.lstat(spare, "transaction.spare") !== undefined;
-    spareMayExist = swap;
-    spareFile = swap && swaps === true ? transactionFile : undefined;
-    transactionFile = { size: Math.max(data.length, over?.size ?? 0), used };
+    const generation = deps.ids.uuid();
+    const createdAt = new Date(deps.clock.now()).toISOString();
+    await slot.replace((length) => carry.content(entries, { generation, createdAt, length }));
     commits += 1;
     watchForQuiet();
     carry.commit(entries);
@@ -188,19 +144,11 @@ export function createJournal(deps: JournalDeps): Journal {
     stopQuietTimer = undefined;
   }
 
-  function spareSteps(): FileStep[] {
-    const steps = carry.forgetSpares();
-    if (spareMayExist) steps.push({ op: "unlink", path: spare, missingOk: true, label: "spare.unlink" });
-    spareMayExist = false;
-    spareFile = undefined;
-    return steps;
-  }
-
   /** What remains after a failure is a temporary as any other: the next opening removes it. */
   async function removeSpares(): Promise<void> {
     await carry.idle();
     requireWritable();
-    const steps = spareSteps();
+    const steps = [...carry.forgetSpares(), ...slot.forgetSpare()];
     if (steps.length > 0) await fs.run(steps).catch(() => {});
   }
 
@@ -260,13 +208,9 @@ export function createJournal(deps: JournalDeps): Journal {
     while (failure === undefined) {
       const next = queue[0];
       if (next === undefined) {
-        if (!transactionExists || carry.size > 0) return;
+        if (!slot.exists || carry.size > 0) return;
         // Without this the file would only repeat what the record files say. Lost in a crash, it does just that.
-        await fs.run([
-          { op: "unlink", path: paths.transaction, missingOk: false, label: "transaction.unlink" },
-        ]);
-        transactionExists = false;
-        transactionFile = undefined;
+        await slot.remove({ durable: false });
         continue;
       }
       if (carry.size > 0 && carry.bytes + next.bytes > carryLimits.maxBytes) {
@@ -303,13 +247,7 @@ export function createJournal(deps: JournalDeps): Journal {
   async function removeTransaction(): Promise<void> {
     await drainCarry();
     await removeSpares();
-    if (!transactionExists) return;
-    await fs.run([
-      { op: "unlink", path: paths.transaction, missingOk: false, label: "transaction.unlink" },
-      { op: "syncDir", path: paths.stateDir, label: "transaction.unlink.sync" },
-    ]);
-    transactionExists = false;
-    transactionFile = undefined;
+    if (slot.exists) await slot.remove({ durable: true });
   }
 
   function enqueue(mutation: Mutation): Promise<void> {
