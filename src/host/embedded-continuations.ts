@@ -99,7 +99,8 @@ export interface ContinuationsOptions {
 export interface Continuations extends OperatorHandle {
   /**
    * Settles what a crash left, listens, asks what became of unknown posts, and starts the worker. With `worker: false`
-   * all but the last: then you drive the work with `processDue`.
+   * all but the last: then you drive the work with `processDue`. Rejects with `service_stopping` when `stop` is called
+   * before it has ended.
    */
   start(options?: { readonly worker?: boolean }): Promise<{ readonly url: string }>;
   /** Refuses new work, lets running work end (bounded), and closes what it opened. */
@@ -162,12 +163,20 @@ export async function createContinuations(options: ContinuationsOptions): Promis
     history: { record: (entry) => options.recordHistory(entry) },
   });
   const watchers = new Set<LiveEvents>();
-  let listener: HttpServer | undefined;
+  /** From the start on, also while that is under way. */
+  let listening: Promise<HttpServer> | undefined;
+  let starting = false;
   let stopped = false;
+
+  const refuseStopped = () => {
+    if (stopped) throw new ContinuationError("service_stopping", "it has been stopped; create another");
+  };
 
   const settleOrigins = async () => {
     for (const group of service.origins.pending()) {
       const committed = await options.committedSnapshot?.(group.originRunId);
+      // The answer may come long after a stop, when the store is closed or has another owner.
+      refuseStopped();
       if (committed === "unfinished") continue;
       if (committed !== undefined) await service.origins.activate(group, committed);
       await service.origins.abandon(group);
@@ -182,18 +191,27 @@ export async function createContinuations(options: ContinuationsOptions): Promis
     announceReady: () => service.announceReady(),
     status: handle.showContinuation,
     async start({ worker = true } = {}) {
-      if (stopped) throw new ContinuationError("service_stopping", "it has been stopped; create another");
-      if (listener !== undefined) throw new ContinuationError("operation_failed", "it is started already");
-      await settleOrigins();
-      listener = await serveHttp({
-        app: (bound, unhurried) =>
-          createContinuationApp({ service, bound, logger, clock, watchers, unhurried }),
-        host,
-        port,
-        clock,
-        logger,
-      });
+      refuseStopped();
+      if (starting) throw new ContinuationError("operation_failed", "it is started already");
+      starting = true;
+      try {
+        await settleOrigins();
+        refuseStopped();
+        listening = serveHttp({
+          app: (bound, unhurried) =>
+            createContinuationApp({ service, bound, logger, clock, watchers, unhurried }),
+          host,
+          port,
+          clock,
+          logger,
+        });
+        await listening;
+      } catch (error) {
+        starting = false;
+        throw error;
+      }
       await (worker ? service.startWorker() : service.recover());
+      refuseStopped();
       return { url };
     },
     async stop() {
@@ -201,6 +219,8 @@ export async function createContinuations(options: ContinuationsOptions): Promis
       await service.stop();
       // Not before: one that connects meanwhile would hold the listener.
       for (const watcher of [...watchers]) watcher.close();
+      // A start that is under way gets its port, or gives up, within a second.
+      const listener = await listening?.catch(() => undefined);
       await listener?.stop();
       if (given === undefined) await store.close();
     },
