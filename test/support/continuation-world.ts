@@ -39,8 +39,8 @@ export interface World {
   readonly posts: DeliveryRequest[];
   readonly history: { originConversationId: string; deliveryKey: string; text: string }[];
   readonly script: Script;
-  /** A channel says that it can post now. */
-  announce(): void;
+  /** A channel says that it can post now; how many heard it. */
+  announce(): number;
   /** Opens claims for a run, as the harness does. */
   run(origin?: Partial<RunOrigin>): ReturnType<ContinuationService["issuer"]["issue"]>;
   /** A committed run with one claim: claimed, finalized, activated. */
@@ -167,6 +167,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     script,
     announce() {
       for (const listener of listeners) listener();
+      return listeners.size;
     },
     run,
     async claimed(taskKey = "task") {
