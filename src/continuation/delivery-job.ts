@@ -25,7 +25,6 @@ export function createDeliveryJob(deps: ContinuationDeps, ledger: Ledger, owner:
       return;
     }
     if (await destinationBlocks(record, deps, ledger)) return;
-    if (stop.aborted) return;
     const begun = await ledger.apply(id, { kind: "begin_delivery", owner });
     if (!begun.ok) return;
 

@@ -70,8 +70,6 @@ export function createSynthesisJob(deps: ContinuationDeps, ledger: Ledger, owner
     }
     if (record.mode !== "capture" && (await destinationBlocks(record, deps, ledger))) return;
     if (await synthesisBlocks(record, deps, ledger)) return;
-
-    if (stop.aborted) return;
     const begun = await ledger.apply(id, { kind: "begin_synthesis", owner });
     if (!begun.ok) return;
     const request: Omit<SynthesisRequest, "signal"> = {
