@@ -96,7 +96,7 @@ export function createHold(store: ContinuationStore, logger: Logger, from?: Rest
     async stop() {
       unsubscribe();
       await tail;
-      if (held.size < kept) keepQuietly();
+      keepQuietly();
       await tail;
     },
   };

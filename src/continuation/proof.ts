@@ -102,8 +102,8 @@ export function createProver(
     const destination = record.replyToConversationId;
     if (destination === undefined || !deliveryIsBound(store.secret, record)) return ok(record);
     const proof = await look(record, destination);
-    // Released meanwhile, it may be posted by now: what was found is then no longer only about the past.
-    if (proof.kind !== "delivered" || !hold.has(record.continuationId)) return ok(record);
+    // Also when it was released meanwhile: the worker leaves it alone until this has ended (settle-delivered.ts, I1).
+    if (proof.kind !== "delivered") return ok(record);
     return decider.provedBefore(record, provedPost(proof));
   };
 

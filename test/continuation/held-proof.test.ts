@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import type { HistoryOutcome } from "../../src/core/ports/delivery.ts";
+import type { DeliveryProof, HistoryOutcome } from "../../src/core/ports/delivery.ts";
 import { createWorld, idle } from "../support/continuation-world.ts";
 
 /**
@@ -81,4 +81,58 @@ test("after a look that proved nothing, what passed or was released meanwhile is
     await idle();
     expect(world.record(id).state).toBe(then);
   }
+});
+
+test("a post that is found counts also when it was released during the look: it is not posted again", async () => {
+  const before = await createWorld();
+  const answer = await before.claimed();
+  await before.submit(answer);
+  await before.service.stop();
+  await before.store.close();
+  const id = answer.continuationId;
+  const world = await before.restart({ hold: { held: [id], keep: async () => {} } });
+  const found = Promise.withResolvers<DeliveryProof>();
+  world.script.find = () => found.promise;
+  await world.service.startWorker();
+  await idle();
+  await world.service.operator.release(id);
+  await idle();
+  found.resolve({ kind: "delivered", parts: [{ id: "p" }], evidence: "row 7" });
+  await idle();
+  expect(world.record(id)).toMatchObject({ state: "delivered", receipt: { proof: { evidence: "row 7" } } });
+  expect(world.posts).toEqual([]);
+});
+
+describe("at the stop", () => {
+  async function stopped(settle: readonly string[]) {
+    const before = await createWorld();
+    const answers = [await before.claimed("a"), await before.claimed("b")];
+    await before.service.stop();
+    await before.store.close();
+    const ids = answers.map(({ continuationId }) => continuationId);
+    const kept: (readonly string[])[] = [];
+    const hold = {
+      held: ids,
+      async keep(held: readonly string[]) {
+        kept.push(held);
+      },
+    };
+    const world = await before.restart({ hold });
+    for (const [index, id] of ids.entries()) {
+      if (settle.includes("ab"[index] ?? "")) await world.service.operator.cancel(id);
+    }
+    expect(kept.length).toBe(settle.length === 2 ? 1 : 0);
+    await world.service.stop();
+    return { kept, ids };
+  }
+
+  test("what was settled meanwhile is kept as held no more", async () => {
+    const { kept, ids } = await stopped(["a"]);
+    expect(kept).toEqual([[ids[1] ?? ""]]);
+  });
+
+  test("a hold that did not change, or has ended, is not written again", async () => {
+    expect((await stopped([])).kept).toEqual([]);
+    expect((await stopped(["a", "b"])).kept).toEqual([[]]);
+  });
 });
