@@ -138,7 +138,9 @@ export function owedOf(record: ContinuationRecord, nowMs: number, hold: Held = N
 export function watchEventOf(record: ContinuationRecord): WatchEvent {
   const last = record.timeline?.at(-1);
   // Activation is the store's and adds no line: it is replayed, and must give the same record each time.
-  const pinned = record.originContextState === "pinned" && last?.what === "origin_prepared";
+  const prepared = record.originContextState === "pinned" && last?.what === "origin_prepared";
+  // Nor does a deferral.
+  const pinned = prepared && record.lastError?.at !== record.updatedAt;
   const current = last?.at === record.updatedAt && !pinned ? last : undefined;
   const code = current?.code ?? record.lastError?.code;
   return {

@@ -374,4 +374,25 @@ describe("owed and watch", () => {
     await world.claimed("more");
     expect(seen.length).toBe(8);
   });
+
+  test("watch tells of what was put off after its origin was pinned by its state and code", async () => {
+    const world = await createWorld();
+    const seen: string[] = [];
+    world.service.operator.watch((event) => seen.push([event.what, event.code ?? "-"].join(" ")));
+    const claims = world.run();
+    const answer = await claimThrough(world, tokenOf(claims));
+    await world.submit(answer);
+    await claims.release();
+    await commitRun(world, claims, "run-1");
+    world.script.supports = () => "not_running";
+    world.clock.advance(1);
+    await world.settle();
+    expect(seen).toEqual([
+      "claimed -",
+      "result_received -",
+      "origin_prepared -",
+      "origin_pinned -",
+      "result_received destination_channel_unavailable",
+    ]);
+  });
 });
