@@ -9,6 +9,9 @@ import { destinationBlocks } from "./destination.ts";
 import type { Ledger } from "./ledger.ts";
 import { deliveryIsBound, recordHistory } from "./settle-delivered.ts";
 
+/** The call may still be under way: a promise can't be stopped. */
+export const DELIVERY_TIMED_OUT = "delivery_timeout_outcome_unknown";
+
 /** One post of a `ready_to_deliver` or `delivery_retry` record: counted durably before it begins, never guessed after. */
 export function createDeliveryJob(deps: ContinuationDeps, ledger: Ledger, owner: string) {
   const { store, clock, limits, logger } = deps;
@@ -46,7 +49,7 @@ export function createDeliveryJob(deps: ContinuationDeps, ledger: Ledger, owner:
       case "timed_out":
         await ledger.apply(id, {
           kind: "lose_delivery",
-          code: "delivery_timeout_outcome_unknown",
+          code: DELIVERY_TIMED_OUT,
           reason: `The channel did not answer within ${limits.deliveryTimeoutMs} ms.`,
         });
         return;

@@ -5,6 +5,7 @@ import { ABSENCE_GRACE_MS } from "../core/limits.ts";
 import type { DeliveryProof } from "../core/ports/delivery.ts";
 import type { ContinuationRecord } from "../core/record.ts";
 import { bounded } from "./bounded.ts";
+import { DELIVERY_TIMED_OUT } from "./delivery-job.ts";
 import type { ContinuationDeps } from "./deps.ts";
 import { HELD_STATES, type Hold } from "./hold.ts";
 import type { Ledger } from "./ledger.ts";
@@ -17,8 +18,8 @@ import { type Decider, deliveryIsBound, type ProvedPost } from "./settle-deliver
  * was asked while it was not, and on demand. Never posts.
  *
  * I1. A proof settles the record, with its evidence in the receipt.
- * I2. Absence makes it deliverable again only when the channel's look is exact, or after the request's own time-out
- *     plus five minutes and two complete looks (protocol.md). Anything else leaves it unknown for the operator.
+ * I2. Absence makes it deliverable again only when the channel's look is exact, or after two complete looks; the
+ *     latter, and either after a time-out, not before the request's own time-out plus five minutes (protocol.md). Anything else leaves it unknown for the operator.
  *     Of a held record only a delivery is proved: absence here says nothing about what the lost days brought.
  * I3. At most `maxConcurrent` look-ups run at a time.
  */
@@ -85,8 +86,9 @@ export function createProver(
         case "delivered":
           return decider.delivered(record, provedPost(proof));
         case "absent": {
+          const early = clock.now() < absenceCountsAt(record);
+          if (early && (!proof.exact || record.lastError?.code === DELIVERY_TIMED_OUT)) return ok(record);
           if (!proof.exact) {
-            if (clock.now() < absenceCountsAt(record)) return ok(record);
             const second = await look(record, destination);
             if (second.kind !== "absent") return ok(record);
           }

@@ -139,6 +139,23 @@ describe("absence", () => {
   });
 });
 
+test("an exact absence counts after a time-out only with time for the call, which may still post", async () => {
+  const world = await createWorld();
+  world.script.deliver = () => new Promise(() => {});
+  world.script.find = async () => ({ kind: "absent", exact: true, evidence: "no row" });
+  const { continuationId: id, ...answer } = await world.claimed();
+  await world.submit({ ...answer, continuationId: id });
+  await world.service.startWorker();
+  await idle();
+  world.clock.advance(GRACE_MS - 1);
+  await idle();
+  await world.service.operator.prove(id);
+  expect([world.record(id).state, world.posts.length]).toEqual(["delivery_unknown", 1]);
+  world.clock.advance(1);
+  await idle();
+  expect(world.posts.length).toBe(2);
+});
+
 test("a channel that fails and proves it each time is asked with back-off, and at most 20 times", async () => {
   const world = await createWorld();
   world.script.deliver = async () => {

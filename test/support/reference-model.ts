@@ -203,7 +203,10 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     }
     let answer = "ok";
     if (find === "found") confirm(owed, true);
-    if (find === "absent_exact" || (find === "absent" && model.now >= absenceCounts(owed))) {
+    // A call that timed out may still post.
+    const ended = owed.error !== "delivery_timeout_outcome_unknown";
+    const counts = model.now >= absenceCounts(owed);
+    if (find === "absent_exact" ? ended || counts : find === "absent" && counts) {
       answer = absent(owed);
     }
     if (automatic) looked(owed, wasDown);

@@ -12,7 +12,9 @@ export interface DeliveryRequest {
 
 /**
  * `absent` after one complete look that found nothing. `exact` when that alone is a proof (the post would be a row of
- * our own database); otherwise protocol.md asks for time to pass and a second look.
+ * our own database), which promises too that nothing still under way can post it: no second process, no queue, no call
+ * but one that timed out, for which absence waits in any case. Otherwise protocol.md asks for time to pass and a second
+ * look.
  */
 export type DeliveryProof =
   | {
