@@ -23,11 +23,17 @@ const textOf = (maxChars: number) => {
   return z.string("must be a text").min(1, length).max(maxChars, length);
 };
 const field = textOf(FIELD_MAX_CHARS);
-/** ISO 8601 with a zone; kept as sent and normalised by the claim (`new Date(x).toISOString()`). */
-const zonedTimestamp = z.iso.datetime({
-  offset: true,
-  error: "must be an ISO 8601 timestamp with a zone, such as 2026-12-01T00:00:00Z",
-});
+const WITH_SECONDS = z.iso.datetime({ offset: true });
+const TO_THE_MINUTE = z.iso.datetime({ offset: true, precision: -1 });
+const NO_ZONED_TIMESTAMP = "must be an ISO 8601 timestamp with a zone, such as 2026-12-01T00:00:00Z";
+/**
+ * ISO 8601 with a zone, as far as `Date` reads it: seconds, and the colon of the zone, may be missing. Kept as sent and
+ * normalised by the claim (`new Date(x).toISOString()`).
+ */
+const zonedTimestamp = z.string(NO_ZONED_TIMESTAMP).refine((text) => {
+  const withColon = text.replace(/([+-]\d\d)(\d\d)$/, "$1:$2");
+  return WITH_SECONDS.safeParse(withColon).success || TO_THE_MINUTE.safeParse(withColon).success;
+}, NO_ZONED_TIMESTAMP);
 
 export const claimBodySchema = z.object({ taskKey: field, taskHash: field, deadline: zonedTimestamp });
 export type ClaimBody = z.infer<typeof claimBodySchema>;

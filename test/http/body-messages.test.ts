@@ -10,6 +10,7 @@ import {
   retryBodySchema,
 } from "../../src/core/wire.ts";
 import { readBody } from "../../src/http/body.ts";
+import { createWorld, tokenOf, tryClaim } from "../support/continuation-world.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 
 /** What a service is told about a wrong field: a sentence about its body, never the words of a library. */
@@ -23,6 +24,9 @@ const LONG = "x".repeat(257);
 const WRONG: [body: unknown, schema: z.ZodType, message: string][] = [
   [{ ...CLAIM, deadline: "2026-12-01T00:00:00" }, claimBodySchema, ZONE],
   [{ ...CLAIM, deadline: 5 }, claimBodySchema, ZONE],
+  [{ ...CLAIM, deadline: "2026-02-30T00:00Z" }, claimBodySchema, ZONE],
+  [{ ...CLAIM, deadline: "2026-12-01T00:00+01" }, claimBodySchema, ZONE],
+  [{ ...CLAIM, deadline: "2026-12-01T0000Z" }, claimBodySchema, ZONE],
   [{ ...CLAIM, taskKey: "" }, claimBodySchema, `taskKey ${LENGTH}`],
   [{ ...CLAIM, taskHash: LONG }, claimBodySchema, `taskHash ${LENGTH}`],
   [{ ...CLAIM, taskKey: 1 }, claimBodySchema, "taskKey must be a text"],
@@ -56,3 +60,15 @@ for (const [body, schema, message] of WRONG) {
     expect(read.ok ? "accepted" : read.refusal.message).toBe(message);
   });
 }
+
+test.each([
+  ["2026-12-01T00:00Z", "2026-12-01T00:00:00.000Z"],
+  ["2026-12-01T00:00+01:00", "2026-11-30T23:00:00.000Z"],
+  ["2026-12-01T00:00-0130", "2026-12-01T01:30:00.000Z"],
+  ["2026-12-01T00:00:00+0100", "2026-11-30T23:00:00.000Z"],
+  ["2026-12-01T00:00:00.25+01:00", "2026-11-30T23:00:00.250Z"],
+])("the deadline %s is %s", async (deadline, normalised) => {
+  const world = await createWorld();
+  const claim = await tryClaim(world, tokenOf(world.run()), claimBodySchema.parse({ ...CLAIM, deadline }));
+  expect(claim).toMatchObject({ ok: true, value: { expiresAt: normalised } });
+});
