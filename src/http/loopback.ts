@@ -26,8 +26,6 @@ export interface LoopbackDeps {
 export type Handler = (context: Context) => Response | Promise<Response>;
 export type Method = "GET" | "POST" | "PUT" | "DELETE";
 
-const LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"];
-
 export interface LoopbackApp {
   fetch(request: Request): Promise<Response>;
 }
@@ -83,14 +81,16 @@ export function pathId(context: Context, name: string): string | undefined {
 
 /** Says why a request may not come from here, if so. */
 function sameMachineOnly(bound: Bound): (headers: Headers) => Refusal | undefined {
-  const hosts = new Set(LOOPBACK_NAMES.map((name) => `${name}:${bound.port}`));
-  if (bound.port === 80) for (const name of LOOPBACK_NAMES) hosts.add(name);
+  // `localhost` names either loopback address on every machine; a port configured by that name is bound to 127.0.0.1.
+  const names = ["localhost", bound.host === "::1" ? "[::1]" : "127.0.0.1"];
+  const hosts = new Set(names.map((name) => `${name}:${bound.port}`));
+  if (bound.port === 80) for (const name of names) hosts.add(name);
   return (headers) => {
     if (headers.has("origin")) {
       return { code: "forbidden_origin", message: "requests from web pages are refused" };
     }
     if (!hosts.has((headers.get("host") ?? "").toLowerCase())) {
-      const message = `the Host header must name a loopback address and port ${bound.port}`;
+      const message = `the Host header must be ${[...hosts].join(" or ")}`;
       return { code: "forbidden_origin", message };
     }
     return undefined;
