@@ -1,6 +1,6 @@
 import { AppError, ERROR_TABLE, errorText, type Refusal, type Result } from "../core/errors.ts";
-import { SECOND_MS } from "../core/limits.ts";
-import type { Logger } from "../core/ports/platform.ts";
+import { MINUTE_MS, SECOND_MS } from "../core/limits.ts";
+import type { Clock, Logger } from "../core/ports/platform.ts";
 import type { ErrorBody } from "../core/wire.ts";
 
 /** How a refusal or an error becomes an HTTP answer: `{error: {code, message}}` with the status of `ERROR_TABLE`. */
@@ -25,17 +25,45 @@ export function resultResponse<T>(result: Result<T>, status = 200): Response {
 /** How long a restart of the host may take. */
 const RESTART_RETRY_AFTER_MS = 5 * SECOND_MS;
 
+/** What every request throws until the host is restarted; its lines could fill the disk that is full already. */
+const UNTIL_RESTART: readonly string[] = ["store_poisoned", "store_write_failed"];
+
+/** Writes down what a request threw: what ends only with a restart once a minute, with how many were left out. */
+export type FaultLog = (error: unknown) => void;
+
+export function createFaultLog(logger: Logger, clock: Clock): FaultLog {
+  const told = new Map<string, { atMs: number; notLogged: number }>();
+  return (error) => {
+    const code = error instanceof AppError ? error.code : undefined;
+    const fields = { code, error: errorText(error) };
+    if (code === undefined || !UNTIL_RESTART.includes(code)) {
+      logger.error("request failed", fields);
+      return;
+    }
+    const last = told.get(code);
+    const sinceMs = last === undefined ? -1 : clock.now() - last.atMs;
+    // The wall time may be set back: rather a line too many than none for hours.
+    if (last !== undefined && sinceMs >= 0 && sinceMs < MINUTE_MS) {
+      last.notLogged += 1;
+      return;
+    }
+    const notLogged = last?.notLogged ?? 0;
+    told.set(code, { atMs: clock.now(), notLogged: 0 });
+    logger.error("request failed", { ...fields, ...(notLogged === 0 ? {} : { notLogged }) });
+  };
+}
+
 /**
  * The answer to something thrown. A typed error of a request (below 500) keeps its code and message. Faults may name
  * paths, so a 503 keeps only its code, and everything else is `internal_error` without detail. Both are logged.
  *
  * Whether a commit failed under this request or an earlier one is the same to its sender: `store_poisoned`.
  */
-export function thrownResponse(error: unknown, logger: Logger): Response {
+export function thrownResponse(error: unknown, log: FaultLog): Response {
   if (error instanceof AppError && ERROR_TABLE[error.code].status < 500) return refusalResponse(error);
   const code = error instanceof AppError ? error.code : undefined;
-  logger.error("request failed", { code, error: errorText(error) });
-  if (code === "store_poisoned" || code === "store_write_failed") {
+  log(error);
+  if (code !== undefined && UNTIL_RESTART.includes(code)) {
     return refusalResponse({
       code: "store_poisoned",
       message:

@@ -1,7 +1,7 @@
 import { type Context, Hono } from "hono";
 import type { Refusal } from "../core/errors.ts";
-import type { Logger } from "../core/ports/platform.ts";
-import { refusalResponse, thrownResponse } from "./errors.ts";
+import type { Clock, Logger } from "../core/ports/platform.ts";
+import { createFaultLog, refusalResponse, thrownResponse } from "./errors.ts";
 
 /**
  * Owns: what every loopback port of ours has in common: who may reach it, which headers each answer carries, and the
@@ -21,6 +21,7 @@ export interface Bound {
 export interface LoopbackDeps {
   readonly bound: Bound;
   readonly logger: Logger;
+  readonly clock: Clock;
 }
 
 export type Handler = (context: Context) => Response | Promise<Response>;
@@ -31,10 +32,14 @@ export interface LoopbackApp {
 }
 
 /** An app of `routes`, which adds its paths with `addRoute`, behind the rules of every loopback port. */
-export function createLoopbackApp({ bound, logger }: LoopbackDeps, routes: (app: Hono) => void): LoopbackApp {
+export function createLoopbackApp(
+  { bound, logger, clock }: LoopbackDeps,
+  routes: (app: Hono) => void,
+): LoopbackApp {
+  const log = createFaultLog(logger, clock);
   const app = new Hono();
   app.notFound(() => refusalResponse({ code: "not_found", message: "there is nothing at this path" }));
-  app.onError((error) => thrownResponse(error, logger));
+  app.onError((error) => thrownResponse(error, log));
   routes(app);
   const refusalOf = sameMachineOnly(bound);
   return {
@@ -45,7 +50,7 @@ export function createLoopbackApp({ bound, logger }: LoopbackDeps, routes: (app:
         response = refusal === undefined ? await app.fetch(request) : refusalResponse(refusal);
       } catch (error) {
         // hono gives `onError` only instances of Error; whatever else is thrown ends here.
-        response = thrownResponse(error, logger);
+        response = thrownResponse(error, log);
       }
       response.headers.set("cache-control", "no-store");
       response.headers.set("x-content-type-options", "nosniff");

@@ -1,7 +1,7 @@
 import { AppError, errorText } from "../core/errors.ts";
 import { SECOND_MS, STOP_TIMEOUT_MS } from "../core/limits.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
-import { thrownResponse } from "./errors.ts";
+import { createFaultLog, thrownResponse } from "./errors.ts";
 import type { Bound } from "./loopback.ts";
 
 /** Closes a connection on which nothing moved for so long. Event streams send a heartbeat more often than that. */
@@ -37,6 +37,7 @@ export interface HttpServer extends Bound {
 /** Listens on a loopback address. Rejects with `listen_failed`, naming the address and the way out. */
 export async function serveHttp(deps: ServeDeps): Promise<HttpServer> {
   const { host, port, clock, logger } = deps;
+  const log = createFaultLog(logger, clock);
   let handle: ReturnType<ServeDeps["app"]>["fetch"] | undefined;
   const listen = () =>
     Bun.serve({
@@ -53,7 +54,7 @@ export async function serveHttp(deps: ServeDeps): Promise<HttpServer> {
         if (handle === undefined) return new Response(null, { status: 503, headers: { "retry-after": "1" } });
         return handle(request);
       },
-      error: (error) => thrownResponse(error, logger),
+      error: (error) => thrownResponse(error, log),
     });
   const server = await patiently(listen, clock).catch((error: unknown) => {
     throw listenError(host, port, error);
