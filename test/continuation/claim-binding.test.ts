@@ -1,6 +1,13 @@
 import { describe, expect, test } from "bun:test";
 import type { ContinuationRecord } from "../../src/core/record.ts";
-import { claimBody, claimThrough, createWorld, tokenOf, type World } from "../support/continuation-world.ts";
+import {
+  claimBody,
+  claimThrough,
+  createWorld,
+  snapshotOf,
+  tokenOf,
+  type World,
+} from "../support/continuation-world.ts";
 
 /** What a claim was bound to is recomputed before the model is asked and before anything is bound to its text. */
 
@@ -162,4 +169,27 @@ describe("a text of an older runtime, which has no delivery binding", () => {
       });
     }
   }
+});
+
+describe("a snapshot that a host bound by mistake", () => {
+  test.each([
+    ["of another run", "run-2", "test:room"],
+    ["of another conversation", "run-1", "test:other"],
+  ])("%s is shown to no model: the fixed text is the answer", async (_, originRunId, conversationId) => {
+    const w = await createWorld();
+    const claims = w.run();
+    const answer = await claimThrough(w, tokenOf(claims));
+    await claims.release();
+    const bound = await claims.finalize(snapshotOf(originRunId, w.clock.now(), conversationId));
+    if (!bound.ok) throw new Error(bound.refusal.code);
+    await claims.activate(bound.value.snapshotDigest);
+    await w.submit(answer);
+    await w.settle();
+    const { state, completionKind } = w.record(answer.continuationId);
+    expect([state, completionKind, w.syntheses.length]).toEqual([
+      "delivered",
+      "origin_context_unavailable",
+      0,
+    ]);
+  });
 });

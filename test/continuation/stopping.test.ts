@@ -124,3 +124,17 @@ test("a service that has stopped does not listen to its channels any more", asyn
   await world.service.stop();
   expect(world.announce()).toBe(0);
 });
+
+test("a resolution that the stop interrupts decides nothing, and says so", async () => {
+  const world = await createWorld();
+  const { continuationId, ...answer } = await world.claimed();
+  await world.submit({ ...answer, continuationId });
+  world.script.deliver = async () => ({ kind: "unknown", code: "x", reason: "y" });
+  await world.settle();
+  world.script.record = () => new Promise(() => {});
+  const resolving = world.service.operator.resolve(continuationId, { kind: "delivered" });
+  await idle();
+  await world.service.stop();
+  expect(await resolving).toMatchObject(STOPPING);
+  expect(world.record(continuationId).state).toBe("delivery_unknown");
+});
