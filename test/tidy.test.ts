@@ -118,7 +118,6 @@ describe("each package has its rooms", () => {
     { packages: /^(node:)?readline(\/|$)/, rooms: ["cli"], instead: "the channels" },
     { packages: /^(node:)?worker_threads$/, rooms: ["platform"], instead: "the FileSystem port" },
     { packages: /^bun:ffi$/, rooms: ["platform"], instead: "the FileSystem port" },
-    { packages: /^bun:jsc$/, rooms: ["platform"], instead: "platform/heap.ts" },
     { packages: /^(node:)?timers(\/|$)/, rooms: ["platform"], instead: "the Clock port" },
   ];
   /** What any folder may use: pure helpers of the runtime. */

@@ -20,7 +20,6 @@ import { type HttpServer, serveHttp } from "../http/serve.ts";
 import { createToolHost } from "../mcp/tool-host.ts";
 import { createClock } from "../platform/clock.ts";
 import { createFileSystem } from "../platform/filesystem.ts";
-import { heap } from "../platform/heap.ts";
 import { createIds } from "../platform/ids.ts";
 import { type OpenOptions, openContinuationStore } from "../store/open.ts";
 import { ownershipLock } from "../store/ownership.ts";
@@ -28,7 +27,6 @@ import { openTurnStore } from "../turns/turn-store.ts";
 import { type MonoAgentApp, operatorHandle } from "./app.ts";
 import { backupBeforeMigration } from "./backup-offline.ts";
 import { createBackups } from "./backup-running.ts";
-import { watchHeap } from "./heap-watch.ts";
 import { mcpOptions, sweepRunFolders } from "./mcp-tools.ts";
 import { configuredModel } from "./models.ts";
 import { reconcileOrigins } from "./reconcile.ts";
@@ -75,8 +73,6 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
 
   try {
     if (options.fs === undefined) started("file threads", fs, (it) => it.close?.());
-    const watch = watchHeap({ clock, ...heap });
-    started("heap watch", watch, (it) => it.stop());
     const hostDir = config.host.stateDir;
     prepareStateFolder(fs, hostDir, logger);
     started("host lock", acquireLock(join(hostDir, HOST_LOCK)), (lock) => lock.release());

@@ -1,8 +1,9 @@
 import { join } from "node:path";
 import type { FileStep, FileSystem } from "../core/ports/platform.ts";
+import { memberBody } from "./codec.ts";
 import type { StorePaths } from "./paths.ts";
 import { FILE_MODE } from "./secure.ts";
-import { createTransactionFile, type Entry, recordBody, type TransactionFrame } from "./transaction.ts";
+import { createTransactionFile, type Entry, type TransactionFrame } from "./transaction.ts";
 
 /**
  * What the transaction file carries: committed versions that are not yet durable in their own files.
@@ -88,7 +89,7 @@ export function createCarry({ fs, paths, spares: sparesMax, ...found }: CarryDep
       }
       // A new file has its name at once: whatever becomes of it, the transaction lies over it until it is durable.
       const from = spares.pop() ?? (replaces ? newName() : path);
-      const data = recordBody(entry);
+      const data = memberBody(entry.text);
       writes.push({
         op: "write",
         path: from,

@@ -90,13 +90,41 @@ export function thawRecord(text: string): ContinuationRecord {
  * nesting would make the indentation itself explode.
  */
 export function encodeRecord(record: ContinuationRecord): string {
+  requireShallow(record);
+  const body = fileJson(record);
+  requireFits(record, body);
+  return body;
+}
+
+/** What stands around a member two lists deep, which is as deep as the records in a transaction file. */
+const BEFORE_MEMBER = "[\n  [\n    ";
+const AFTER_MEMBER = "\n  ]\n]";
+
+/**
+ * The record as it stands in a transaction file, without the indentation of its first line. Throws as `encodeRecord`.
+ * Made in one piece: indenting a finished text once more would copy it, and each commit would leave that much garbage.
+ */
+export function encodeMember(record: ContinuationRecord): string {
+  requireShallow(record);
+  const text = JSON.stringify([[record]], null, 2).slice(BEFORE_MEMBER.length, -AFTER_MEMBER.length);
+  if (text.length * 3 > RECORD_MAX_BYTES) requireFits(record, memberBody(text));
+  return text;
+}
+
+/** The content of the record's own file, from its text in a transaction. A raw line break is always indentation. */
+export function memberBody(text: string): string {
+  return `${text.replaceAll("\n    ", "\n")}\n`;
+}
+
+function requireShallow(record: ContinuationRecord): void {
   const { resultPayload } = record;
   const nested = typeof resultPayload === "object" && resultPayload !== null;
   if (nested && indentedBytes(resultPayload, RECORD_MAX_BYTES) > RECORD_MAX_BYTES) throw tooLarge(record);
-  const body = fileJson(record);
+}
+
+function requireFits(record: ContinuationRecord, body: string): void {
   // A string of n code units has at most 3n bytes, so the exact count is rarely needed.
   if (body.length * 3 > RECORD_MAX_BYTES && utf8Bytes(body) > RECORD_MAX_BYTES) throw tooLarge(record);
-  return body;
 }
 
 function tooLarge(record: ContinuationRecord): StoreError {

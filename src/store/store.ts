@@ -8,7 +8,6 @@ import { fitsRecord } from "../core/record-check.ts";
 import { settleRecord } from "../core/retention.ts";
 import { activationMarker, isPendingFor, projectPinned, publishMarker, removeMarker } from "./activation.ts";
 import { createCarry } from "./checkpoint.ts";
-import { encodeRecord } from "./codec.ts";
 import { createDurableView } from "./durable-view.ts";
 import { guardSteps, guardSyncSteps } from "./guard.ts";
 import { createHeadView } from "./head-view.ts";
@@ -89,10 +88,7 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
     fs,
     paths,
     spares: deps.carryLimits.spares,
-    carried: [
-      ...(inspection.transaction?.writes ?? []).map((record) => putEntry(record, encodeRecord(record))),
-      ...deleted.map(deleteEntry),
-    ],
+    carried: [...(inspection.transaction?.writes ?? []).map(putEntry), ...deleted.map(deleteEntry)],
     filed: [...records.keys(), ...deleted],
   });
   let guardInstalled = inspection.guard;
@@ -171,8 +167,8 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
       const record = head.get(id);
       if (record === undefined) continue;
       const reduced = settleRecord(record, nowIso, { keepText: false });
-      const body = encodedOrTooLarge(reduced);
-      if (body !== undefined) drop(putEntry(reduced, body));
+      const entry = entryUnlessTooLarge(reduced);
+      if (entry !== undefined) drop(entry);
     }
   }
 
@@ -193,7 +189,7 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
       const record = settleRecord(put, nowIso, { keepText: true });
       // What the next start would refuse must not become durable: one such record stops them all.
       assert(fitsRecord(record), "a record that is committed is one by its schema");
-      entries.set(record.continuationId, putEntry(record, encodeRecord(record)));
+      entries.set(record.continuationId, putEntry(record));
     }
     for (const id of change.deletes ?? []) {
       assert(!entries.has(id), "a change names each continuation once");
@@ -224,7 +220,7 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
     }
     const entries = pending.map((member) => {
       const pinned = projectPinned(member, activatedAt);
-      return putEntry(pinned, encodeRecord(pinned));
+      return putEntry(pinned);
     });
     const ids = pending.map((member) => member.continuationId);
     if (pending.length < members.length) {
@@ -311,7 +307,7 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
       },
     },
     enqueueBarrier(puts, after) {
-      const entries = puts.map((record) => putEntry(record, encodeRecord(record)));
+      const entries = puts.map(putEntry);
       for (const entry of entries) show(entry);
       return enqueue(entries, { before: async () => {}, after });
     },
@@ -326,9 +322,9 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
 }
 
 /** Undefined for a record at the very limit of its size, which the date of its reduction would push over it. */
-function encodedOrTooLarge(record: ContinuationRecord): string | undefined {
+function entryUnlessTooLarge(record: ContinuationRecord): Entry | undefined {
   try {
-    return encodeRecord(record);
+    return putEntry(record);
   } catch (error) {
     if (error instanceof StoreError && error.code === "record_too_large") return undefined;
     throw error;

@@ -1,5 +1,6 @@
 import { KIB, MIB } from "../core/limits.ts";
 import type { ContinuationRecord } from "../core/record.ts";
+import { encodeMember } from "./codec.ts";
 
 /**
  * Owns: versions of records on their way to the disk, and the content of the transaction file that carries them.
@@ -23,18 +24,13 @@ export interface Entry {
 /** Between two members of a list in the file, or before the first. */
 const BEFORE_MEMBER = ",\n    ";
 
-/** `body` is the record's own file content (`encodeRecord`). A raw line break in it is always indentation. */
-export function putEntry(record: ContinuationRecord, body: string): Entry {
-  return entry(record.continuationId, record, body.slice(0, -1).replaceAll("\n", "\n    "));
+/** Throws `record_too_large`. */
+export function putEntry(record: ContinuationRecord): Entry {
+  return entry(record.continuationId, record, encodeMember(record));
 }
 
 export function deleteEntry(id: string): Entry {
   return entry(id, undefined, JSON.stringify(id));
-}
-
-/** The content of the record's own file. */
-export function recordBody({ text }: Entry): string {
-  return `${text.replaceAll("\n    ", "\n")}\n`;
 }
 
 function entry(id: string, record: ContinuationRecord | undefined, text: string): Entry {
