@@ -8,8 +8,8 @@ export interface Turnstile {
   pass(): Promise<void> | undefined;
 }
 
-/** How many writes are decided or answered in one turn: about half a millisecond of work. */
-const PER_TURN = 8;
+/** How many writes are decided or answered in one turn: about a millisecond of work. With 8, batches are smaller and 10 % slower. */
+const PER_TURN = 16;
 
 /** `nextTurn` calls back once, in the next turn of the event loop. */
 export function createTurnstile(
