@@ -144,7 +144,8 @@ test("a restore that fails and then dies while it cleans up leaves nothing that 
     }
   }
   expect(died).toBeGreaterThan(8);
-});
+  // On a real disk, which may be slow for seconds.
+}, 60_000);
 
 test("a restore that dies at any step leaves nothing that starts, and one that ends has its hold", async () => {
   let refused = 0;
@@ -182,4 +183,5 @@ test("a restore that dies at any step leaves nothing that starts, and one that e
     await expect(restoreBackup(source, to)).rejects.toMatchObject({ code: "restore_refused" });
   }
   expect(refused).toBeGreaterThan(4);
-});
+  // On a real disk, which may be slow for seconds.
+}, 60_000);

@@ -127,7 +127,7 @@ describe("an opening that fails at any of its operations", () => {
           const label = rehearsal.trace[number - 1]?.label ?? "";
           // The state directory itself comes before the lock in it.
           expect(releases).toBe(label.startsWith("state.") ? 0 : 1);
-          if (["temporary.unlink", "snapshot.unlink", "parent.sync"].includes(label))
+          if (["temporary.unlink", "spare.unlink", "snapshot.unlink", "parent.sync"].includes(label))
             expect(error).toBeUndefined();
           else {
             expect([label, error?.code]).toEqual([label, "store_write_failed"]);
