@@ -89,7 +89,7 @@ export function createJournal(deps: JournalDeps): Journal {
   const queue: Waiting[] = [];
   let running: Promise<void> | undefined;
   const slot = createTransactionSlot(fs, paths, deps.transactionExists);
-  let commits = 0;
+  let lastCommitMs = 0;
   let stopQuietTimer: (() => void) | undefined;
   let failure: { fault: StoreFault; error: StoreError } | undefined;
 
@@ -122,19 +122,20 @@ export function createJournal(deps: JournalDeps): Journal {
     const generation = deps.ids.uuid();
     const createdAt = new Date(deps.clock.now()).toISOString();
     await slot.replace((length) => carry.content(entries, { generation, createdAt, length }));
-    commits += 1;
-    watchForQuiet();
+    lastCommitMs = deps.clock.now();
+    watchForQuiet(QUIET_MS);
     carry.commit(entries);
     deps.committed(entries);
   }
 
-  function watchForQuiet(): void {
+  function watchForQuiet(delayMs: number): void {
     if (stopQuietTimer !== undefined) return;
-    const seen = commits;
-    stopQuietTimer = deps.clock.timer(QUIET_MS, () => {
+    stopQuietTimer = deps.clock.timer(delayMs, () => {
       stopQuietTimer = undefined;
       if (failure !== undefined) return;
-      if (commits !== seen) watchForQuiet();
+      const quietForMs = deps.clock.now() - lastCommitMs;
+      // Set back, the clock no longer tells how long it was.
+      if (quietForMs >= 0 && quietForMs < QUIET_MS) watchForQuiet(QUIET_MS - quietForMs);
       else void enqueue({ entries: [], before: removeSpares });
     });
   }

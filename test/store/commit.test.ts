@@ -207,6 +207,36 @@ describe("files", () => {
     await again.close();
   });
 
+  test("what was written over or dropped lies about for a second after the last commit, and no longer", async () => {
+    const fs = createMemoryFileSystem();
+    const clock = createFakeClock(NOW_MS);
+    let setBackMs = 0;
+    const store = await openStore({ fs, clock: { ...clock, now: () => clock.now() - setBackMs } });
+    const spares = () => Object.keys(fs.files()).filter((path) => path.endsWith(".tmp"));
+    const pass = async (ms: number) => {
+      clock.advance(ms);
+      for (let turn = 0; turn < 40; turn += 1) await Promise.resolve();
+    };
+    await store.commit({ puts: [claim("a", { note: "dropped" })] });
+    await pass(600);
+    await store.commit({ puts: [claim("a")] });
+    expect(spares().map((path) => fs.files()[path]?.includes("dropped"))).toEqual([true]);
+    await pass(999);
+    expect(spares()).toHaveLength(1);
+    await pass(1);
+    expect(spares()).toEqual([]);
+    expect(Object.values(fs.files()).filter((text) => text.includes("dropped"))).toEqual([]);
+    // It goes on as before, and a clock that is set back does not put it off for ever.
+    await store.commit({ puts: [claim("b")] });
+    await store.commit({ puts: [claim("c")] });
+    expect(spares()).toHaveLength(1);
+    setBackMs = 3_600_000;
+    await pass(1_000);
+    expect(spares()).toEqual([]);
+    await store.close();
+    expect(clock.pending()).toBe(0);
+  });
+
   test("the manifest follows within a second, and not more often", async () => {
     const fs = createMemoryFileSystem();
     const clock = createFakeClock(NOW_MS);
