@@ -97,8 +97,8 @@ export function encodeRecord(record: ContinuationRecord): string {
 }
 
 /** What stands around a member two lists deep, which is as deep as the records in a transaction file. */
-const BEFORE_MEMBER = "[\n  [\n    ";
-const AFTER_MEMBER = "\n  ]\n]";
+const BEFORE_NESTED = "[\n  [\n    ";
+const AFTER_NESTED = "\n  ]\n]";
 
 /**
  * The record as it stands in a transaction file, without the indentation of its first line. Throws as `encodeRecord`.
@@ -106,7 +106,7 @@ const AFTER_MEMBER = "\n  ]\n]";
  */
 export function encodeMember(record: ContinuationRecord): string {
   requireShallow(record);
-  const text = JSON.stringify([[record]], null, 2).slice(BEFORE_MEMBER.length, -AFTER_MEMBER.length);
+  const text = JSON.stringify([[record]], null, 2).slice(BEFORE_NESTED.length, -AFTER_NESTED.length);
   if (text.length * 3 > RECORD_MAX_BYTES) requireFits(record, memberBody(text));
   return text;
 }

@@ -4,8 +4,8 @@ import { settleRecord } from "../core/retention.ts";
 import { thawRecord } from "./codec.ts";
 
 /**
- * Records by id. A settled one is kept as its text where there is one: nothing works on it any more, and thousands of
- * objects would cost several times the memory and make each garbage collection walk all of them.
+ * Records by id. A settled one is kept as its text where there is one: nothing works on it any more, and of thousands of
+ * objects each garbage collection would walk every member. (They take about the same memory.)
  *
  * I1. What `get` and the iterations give equals what was put, whichever way it is kept.
  * I2. While files are read, a settled record never outlives its own reading as an object: only its facts do, until the

@@ -4,7 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { FileFault, type FileStep, type FileSystem } from "../../src/core/ports/platform.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
+import { errnoOf as errorCode } from "../../src/platform/filesystem-steps.ts";
 import { createMemoryFileSystem, memoryDisk } from "../../src/platform/memory-filesystem.ts";
+import { swapNames } from "../../src/platform/swap-names.ts";
 
 /** One suite for the real filesystem and for the one in memory, so that tests on the latter mean something. */
 
@@ -203,6 +205,29 @@ describe("the real filesystem", () => {
     expect(statSync(at).mode & 0o7777).toBe(0o700);
     for (const name of ["a", "b"]) expect(statSync(join(at, name)).mode & 0o7777).toBe(0o600);
   });
+
+  test.if(process.platform === "linux")(
+    "a swap says no when nothing was done, and throws when that is unclear",
+    async () => {
+      const fs = createFileSystem();
+      const [a, b] = [join(folder, "swap a"), join(folder, "swap b")];
+      await fs.run([write(a, "a")]);
+      expect(swapNames(a, b)).toBe(false);
+      await fs.run([write(b, "b")]);
+      expect(swapNames(a, b)).toBe(true);
+      expect([readFileSync(a, "utf8"), readFileSync(b, "utf8")]).toEqual(["b", "a"]);
+      const codeOf = (act: () => unknown) => {
+        try {
+          return act();
+        } catch (error) {
+          return errorCode(error);
+        }
+      };
+      expect(codeOf(() => swapNames(join(a, "below a file"), b))).toBe("ENOTDIR");
+      expect(codeOf(() => swapNames(join(folder, "x".repeat(300)), b))).toBe("ENAMETOOLONG");
+      expect([readFileSync(a, "utf8"), readFileSync(b, "utf8")]).toEqual(["b", "a"]);
+    },
+  );
 
   test("does not hang on a pipe", () => {
     const path = join(folder, "pipe");
