@@ -5,6 +5,7 @@ import { checkContinuationStore } from "../../src/store/check.ts";
 import { liveReads } from "../../src/store/live-reads.ts";
 import { storePaths } from "../../src/store/paths.ts";
 import { readSecureFile } from "../../src/store/secure.ts";
+import { verifyContinuation } from "../../src/store/verify.ts";
 import { claim, openStore, STATE_DIR } from "../support/store-harness.ts";
 
 const paths = storePaths(STATE_DIR);
@@ -87,6 +88,40 @@ describe("reading a directory that a host has open", () => {
     });
     expect(check.findings).toEqual([]);
     expect(check.records).toBe(5);
+    await store.close();
+  });
+
+  test("verify waits for a record that is half written while the transaction that carries it is already there", async () => {
+    const fs = createMemoryFileSystem();
+    const store = await openStore({ fs });
+    await store.commit({ puts: [claim("a")] });
+    const before = fs.files()[paths.transaction] ?? "";
+    await store.commit({ puts: [claim("b")] });
+    const after = fs.files()[paths.transaction] ?? "";
+    fs.erase(paths.transaction);
+    fs.seed(paths.transaction, before);
+    const record = paths.record("b");
+    let looks = 0;
+    // Committed, and its file begun under its own name, after verify has read the transaction.
+    const host: FileSystem = {
+      ...fs,
+      lstat(path, label) {
+        if (path === record) looks += 1;
+        if (path === record && looks === 1) {
+          fs.seed(paths.transaction, after);
+          fs.seed(record, '{"half');
+        }
+        return fs.lstat(path, label);
+      },
+    };
+    const verified = verifyContinuation({ fs: host, stateDir: STATE_DIR, continuationId: "b" });
+    expect(verified?.state).toBe("claimed");
+    expect(looks).toBeGreaterThan(1);
+    // With nothing that carries it, half a record is what it looks like.
+    fs.seed(paths.transaction, before);
+    expect(() => verifyContinuation({ fs, stateDir: STATE_DIR, continuationId: "b" })).toThrow(
+      "not valid JSON",
+    );
     await store.close();
   });
 });
