@@ -5,9 +5,9 @@ import { AppError, BackupError } from "../core/errors.ts";
 import { MIB } from "../core/limits.ts";
 import { type Clock, FileFault, type FileStep, type FileSystem, type Ids } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
+import { isTemporary } from "../core/secure-files.ts";
 import type { BackupReport } from "../core/wire.ts";
 import { readReplacedFile, stateFiles } from "../store/copy.ts";
-import { isTemporary } from "../store/secure.ts";
 import { copyTurns } from "../turns/copy.ts";
 import {
   CHUNK_BYTES,

@@ -6,7 +6,7 @@ import { fileJson } from "../core/json.ts";
 import { MIB } from "../core/limits.ts";
 import type { Clock, FileStep, FileSystem, Logger } from "../core/ports/platform.ts";
 import type { TurnStore } from "../core/ports/turns.ts";
-import { readSecureFile, replaceSteps } from "../store/secure.ts";
+import { readSecureFile, replaceSteps } from "../core/secure-files.ts";
 import { RESTORED_FILE } from "./state-entries.ts";
 
 /**

@@ -1,7 +1,7 @@
 import { dirname, join } from "node:path";
 import { StoreError } from "../core/errors.ts";
 import { FileFault, type FileStep, type FileSystem, type Logger } from "../core/ports/platform.ts";
-import { FOLDER_MODE, inspectFolder } from "../store/secure.ts";
+import { FOLDER_MODE, inspectFolder } from "../core/secure-files.ts";
 import { HOST_DATABASE } from "./state-entries.ts";
 
 const LABEL = "host folder";

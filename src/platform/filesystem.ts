@@ -15,7 +15,7 @@ import { createStepThreads } from "./filesystem-threads.ts";
 /**
  * Owns: the real filesystem behind the labelled port: reads here, changes by filesystem-steps.ts, those of `run` in
  * threads of their own.
- * Does not own: which files there are, in which order they change, or what is safe to read (store/secure.ts).
+ * Does not own: which files there are, in which order they change, or what is safe to read (core/secure-files.ts).
  */
 
 function fault(label: string, path: string, error: unknown): FileFault {

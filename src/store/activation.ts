@@ -3,10 +3,10 @@ import { fileJson } from "../core/json.ts";
 import { MARKER_MAX_BYTES } from "../core/limits.ts";
 import type { FileSystem } from "../core/ports/platform.ts";
 import { type ContinuationRecord, isTerminal } from "../core/record.ts";
+import { readSecureFile, replaceSteps } from "../core/secure-files.ts";
 import { type ActivationMarker, markerSchema } from "../core/store-files.ts";
 import { checkValue, corrupt, parseJson } from "./codec.ts";
 import type { StorePaths } from "./paths.ts";
-import { readSecureFile, replaceSteps } from "./secure.ts";
 
 /**
  * Owns: activation markers (store-format.md §5): their content, the projection of a member, publishing and removing.

@@ -3,6 +3,7 @@ import { StoreError } from "../core/errors.ts";
 import { TRANSACTION_MAX_BYTES } from "../core/limits.ts";
 import type { FileSystem } from "../core/ports/platform.ts";
 import { type ContinuationState, STATES } from "../core/record.ts";
+import { readSecureFile } from "../core/secure-files.ts";
 import { markerProjection } from "./activation.ts";
 import { adviceFor } from "./advice.ts";
 import { type Inspection, inspecting, type Problem, problemOf } from "./inspect.ts";
@@ -10,7 +11,6 @@ import { liveReads } from "./live-reads.ts";
 import { hasLegacyState } from "./migrate/read.ts";
 import { checkOwnership } from "./ownership.ts";
 import { type StorePaths, storePaths } from "./paths.ts";
-import { readSecureFile } from "./secure.ts";
 import { atOnce, SLICE_FILES, type Slices } from "./slices.ts";
 import { readSnapshot } from "./snapshots.ts";
 

@@ -1,8 +1,8 @@
 import { join } from "node:path";
 import type { FileStep, FileSystem } from "../core/ports/platform.ts";
+import { FILE_MODE } from "../core/secure-files.ts";
 import { memberBody } from "./codec.ts";
 import type { StorePaths } from "./paths.ts";
-import { FILE_MODE } from "./secure.ts";
 import { createTransactionFile, type Entry, type TransactionFrame } from "./transaction.ts";
 
 /**

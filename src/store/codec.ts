@@ -8,7 +8,7 @@ import { fitsRecord } from "../core/record-check.ts";
 
 /**
  * Owns: bytes of a file to a checked value and back; the 2 MiB limit on the indented form of a record.
- * Does not own: which file it is and whether it may be read (secure.ts).
+ * Does not own: which file it is and whether it may be read (core/secure-files.ts).
  *
  * I1. A parsed record is the object that JSON.parse gave, only checked: key order and unknown keys stay, so a
  *     payload hashes the same after any number of restarts.

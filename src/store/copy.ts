@@ -3,13 +3,13 @@ import { StoreError } from "../core/errors.ts";
 import type { FileSystem } from "../core/ports/platform.ts";
 import type { StoreCapture } from "../core/ports/store.ts";
 import { isSettled, recordFileName } from "../core/record.ts";
+import { isTemporary, readSecureFile } from "../core/secure-files.ts";
 import { GUARD_FILE, manifestSchema, STORE_ENTRIES } from "../core/store-files.ts";
 import { checkValue, encodeRecord, parseJson } from "./codec.ts";
 import { BLOB_NAME, inspectState, type Problem } from "./inspect.ts";
 import { hasLegacyState, readLegacy } from "./migrate/read.ts";
 import { RECORD_NAME } from "./migrate/records-v2.ts";
 import { storePaths } from "./paths.ts";
-import { isTemporary, readSecureFile } from "./secure.ts";
 
 /**
  * Owns: which files make up a copy of a state directory, and their content; which records of one are unfinished.

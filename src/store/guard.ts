@@ -1,9 +1,9 @@
 import { StoreError } from "../core/errors.ts";
 import { GUARD_MAX_BYTES } from "../core/limits.ts";
 import type { FileStep, FileSystem } from "../core/ports/platform.ts";
+import { FOLDER_MODE, readSecureFile, replaceSteps } from "../core/secure-files.ts";
 import { GUARD_CONTENT } from "../core/store-files.ts";
 import type { StorePaths } from "./paths.ts";
-import { FOLDER_MODE, readSecureFile, replaceSteps } from "./secure.ts";
 
 /** The rollback guard (store-format.md §7): an older runtime fails closed on it instead of opening stale v2 records. */
 

@@ -3,6 +3,7 @@ import { type ErrorCode, StoreError } from "../core/errors.ts";
 import { KIB, RECORD_MAX_BYTES, SNAPSHOT_MAX_BYTES, TRANSACTION_MAX_BYTES } from "../core/limits.ts";
 import { FileFault, type FileStep, type FileSystem } from "../core/ports/platform.ts";
 import { type ContinuationRecord, recordFileName } from "../core/record.ts";
+import { inspectFolder, isTemporary, readSecureFile, unsafe } from "../core/secure-files.ts";
 import {
   type ActivationMarker,
   GUARD_FILE,
@@ -17,7 +18,6 @@ import { readManifest } from "./manifest.ts";
 import type { StorePaths } from "./paths.ts";
 import { createRecordTable, type RecordTable } from "./record-table.ts";
 import { readSecret, type SecretFile } from "./secret.ts";
-import { inspectFolder, isTemporary, readSecureFile, unsafe } from "./secure.ts";
 import { atOnce, SLICE_FILES, type Slices } from "./slices.ts";
 
 /**

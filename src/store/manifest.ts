@@ -8,10 +8,10 @@ import {
   type Ids,
   type Logger,
 } from "../core/ports/platform.ts";
+import { readSecureFile, replaceSteps } from "../core/secure-files.ts";
 import { manifestSchema, type StoreManifest, type StoreStats } from "../core/store-files.ts";
 import { checkValue, parseJson } from "./codec.ts";
 import type { StorePaths } from "./paths.ts";
-import { readSecureFile, replaceSteps } from "./secure.ts";
 
 /** How often the manifest follows the store; it is a report and may lag (store-format.md §6). */
 export const MANIFEST_INTERVAL_MS = 1000;

@@ -14,6 +14,7 @@ import {
 import type { ContinuationStore } from "../core/ports/store.ts";
 import type { ContinuationRecord } from "../core/record.ts";
 import { settleRecord } from "../core/retention.ts";
+import { FOLDER_MODE, inspectFolder } from "../core/secure-files.ts";
 import { markerProjection, removeMarker } from "./activation.ts";
 import { encodeRecord } from "./codec.ts";
 import { missingGuard } from "./guard.ts";
@@ -24,7 +25,6 @@ import { logProgress, type OnMigrationProgress } from "./migrate/progress.ts";
 import { hasLegacyState, type LegacyReading, readLegacy } from "./migrate/read.ts";
 import { type StorePaths, storePaths } from "./paths.ts";
 import { secretRefusal, writeSecret } from "./secret.ts";
-import { FOLDER_MODE, inspectFolder } from "./secure.ts";
 import { createStore, type OpenedStore } from "./store.ts";
 
 /**

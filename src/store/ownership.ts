@@ -1,7 +1,7 @@
 import { Database, SQLiteError } from "bun:sqlite";
 import { StoreError } from "../core/errors.ts";
 import { type Clock, FileFault, type FileSystem, type OwnershipLock } from "../core/ports/platform.ts";
-import { FILE_MODE, requireSafeFile } from "./secure.ts";
+import { FILE_MODE, requireSafeFile } from "../core/secure-files.ts";
 
 /**
  * Process-lifetime ownership of a state directory (store-format.md §1): a SQLite database held under an open

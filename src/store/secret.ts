@@ -1,7 +1,7 @@
 import { StoreError } from "../core/errors.ts";
 import type { FileSystem, Ids } from "../core/ports/platform.ts";
+import { readSecureFile, replaceSteps } from "../core/secure-files.ts";
 import type { StorePaths } from "./paths.ts";
-import { readSecureFile, replaceSteps } from "./secure.ts";
 
 /** The state directory's secret: 32 random bytes, base64url and a newline (store-format.md §1). */
 

@@ -3,6 +3,7 @@ import { SNAPSHOT_MAX_BYTES, SNAPSHOTS_TOTAL_MAX_BYTES } from "../core/limits.ts
 import { FileFault, type FileSystem, type Logger } from "../core/ports/platform.ts";
 import type { SnapshotDamage, SnapshotStore } from "../core/ports/store.ts";
 import type { ContinuationRecord, OriginContextRef } from "../core/record.ts";
+import { readSecureFile, replaceSteps } from "../core/secure-files.ts";
 import {
   type OriginSnapshot,
   snapshotDigest,
@@ -12,7 +13,6 @@ import {
 } from "../core/snapshot.ts";
 import { checkValue, parseJson } from "./codec.ts";
 import type { StorePaths } from "./paths.ts";
-import { readSecureFile, replaceSteps } from "./secure.ts";
 
 /**
  * Owns: origin snapshot blobs: writing, pinning, reading, quota, sweep.

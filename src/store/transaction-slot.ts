@@ -1,7 +1,7 @@
 import { KIB } from "../core/limits.ts";
 import type { FileStep, FileSystem } from "../core/ports/platform.ts";
+import { FILE_MODE } from "../core/secure-files.ts";
 import type { StorePaths } from "./paths.ts";
-import { FILE_MODE } from "./secure.ts";
 
 /**
  * Owns: the transaction file on the disk, and the spare with which it swaps names.

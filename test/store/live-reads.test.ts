@@ -1,10 +1,10 @@
 import { describe, expect, test } from "bun:test";
 import type { FileStep, FileSystem } from "../../src/core/ports/platform.ts";
+import { readSecureFile } from "../../src/core/secure-files.ts";
 import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { checkContinuationStore } from "../../src/store/check.ts";
 import { liveReads } from "../../src/store/live-reads.ts";
 import { storePaths } from "../../src/store/paths.ts";
-import { readSecureFile } from "../../src/store/secure.ts";
 import { verifyContinuation } from "../../src/store/verify.ts";
 import { claim, openStore, STATE_DIR } from "../support/store-harness.ts";
 

@@ -1,8 +1,8 @@
 import { errorText, StoreError } from "../../core/errors.ts";
 import { MIB } from "../../core/limits.ts";
 import type { FileStat, FileSystem } from "../../core/ports/platform.ts";
+import { requireSafeFile, requireSameFile, unsafe } from "../../core/secure-files.ts";
 import { checkValue, corrupt, parseJson } from "../codec.ts";
-import { requireSafeFile, requireSameFile, unsafe } from "../secure.ts";
 import { createJsonSource } from "./json-source.ts";
 import { v1FrameSchema } from "./legacy-schema.ts";
 

@@ -1,10 +1,10 @@
 import { MIB } from "../../core/limits.ts";
 import type { FileStep, FileSystem } from "../../core/ports/platform.ts";
+import { FILE_MODE, FOLDER_MODE } from "../../core/secure-files.ts";
 import { encodeRecord } from "../codec.ts";
 import { guardSteps, guardSyncSteps } from "../guard.ts";
 import type { Inspection } from "../inspect.ts";
 import type { StorePaths } from "../paths.ts";
-import { FILE_MODE, FOLDER_MODE } from "../secure.ts";
 import { legacyPaths } from "./paths.ts";
 import type { OnMigrationProgress } from "./progress.ts";
 import type { LegacyReading } from "./read.ts";

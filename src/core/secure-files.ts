@@ -1,5 +1,5 @@
-import { StoreError } from "../core/errors.ts";
-import type { FileStat, FileStep, FileSystem } from "../core/ports/platform.ts";
+import { StoreError } from "./errors.ts";
+import type { FileStat, FileStep, FileSystem } from "./ports/platform.ts";
 
 /**
  * Owns: the rules of store-format.md §9 for reading a file and for trusting a folder.
