@@ -27,6 +27,10 @@ export function serveCommand(io: CliIo): CommandDef {
     if (level === undefined)
       throw new CliError("usage", `--log-level must be one of ${LOG_LEVELS.join(", ")}`);
     const { config, env } = configOf(args, io, { secretsOptional: false });
+    // The listeners keep the process alive: without one nothing would wait for the turns that the start takes up again.
+    if (!config.terminal.enabled && config.continuations === undefined) {
+      throw new CliError("config_invalid", "there is nothing to serve: enable terminal or continuations");
+    }
     const logger = createLogger({
       level,
       json: args.json === true,
@@ -47,11 +51,6 @@ export function serveCommand(io: CliIo): CommandDef {
         `${programOf(io)} doctor${typedFlags({ config: args.config, "env-file": args["env-file"] })}`,
       );
     });
-    // The listeners keep the process alive; without one there would be nothing to wait for.
-    if (Object.keys(app.addresses).length === 0) {
-      await app.stop();
-      throw new CliError("config_invalid", "there is nothing to serve: enable terminal or continuations");
-    }
     for (const [name, address] of Object.entries(app.addresses)) logger.info("listening", { name, address });
     const forgetReload = io.onReload(() => reloadServers(app, config, args, io, logger));
     await stopped.promise;

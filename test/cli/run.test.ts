@@ -1,8 +1,19 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { chmodSync, existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
-import { cliRun } from "../support/cli-run.ts";
+import { createFileSystem } from "../../src/platform/filesystem.ts";
+import { openTurnStore } from "../../src/turns/turn-store.ts";
+import { type CliRun, cliRun } from "../support/cli-run.ts";
 import { type ConfigFolder, configFolder, MINIMAL } from "../support/config-folder.ts";
+import { admission, createRecordingLogger } from "../support/turns-fixture.ts";
 
 let folder: ConfigFolder;
 beforeAll(() => {
@@ -165,6 +176,48 @@ describe("serve", () => {
     expect(code).toBe(1);
     expect(err).toContain("ANTHROPIC_API_KEY");
     expect(existsSync(join(folder.path, ".mono-agent"))).toBe(false);
+  });
+
+  test("with nothing to serve it exits 1 before anything starts, and what waits is left alone", async () => {
+    const home = configFolder();
+    try {
+      home.write("mono-agent.config.json", {
+        ...MINIMAL,
+        terminal: { enabled: false },
+        continuations: { enabled: false },
+      });
+      const nothing: CliRun = {
+        code: 1,
+        out: "",
+        err: "error: there is nothing to serve: enable terminal or continuations\n",
+      };
+      expect(await cliRun(home.path, ["serve"])).toEqual(nothing);
+      expect(existsSync(join(home.path, ".mono-agent"))).toBe(false);
+
+      const stateDir = join(home.path, ".mono-agent");
+      mkdirSync(stateDir, { mode: 0o700 });
+      const openTurns = () =>
+        openTurnStore({
+          path: join(stateDir, "host.sqlite"),
+          fs: createFileSystem(),
+          logger: createRecordingLogger(),
+        });
+      const before = await openTurns();
+      await before.admit(admission("waits"));
+      await before.close();
+      const files = () =>
+        readdirSync(stateDir)
+          .sort()
+          .map((name) => [name, readFileSync(join(stateDir, name)).toString("base64")]);
+      const stored = files();
+      expect(await cliRun(home.path, ["serve"])).toEqual(nothing);
+      expect(files()).toEqual(stored);
+      const after = await openTurns();
+      expect((await after.getTurn("waits"))?.status).toBe("queued");
+      await after.close();
+    } finally {
+      home.remove();
+    }
   });
 
   test("a damaged record ends the start with its path and the command that says what to do", async () => {
