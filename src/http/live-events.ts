@@ -51,7 +51,7 @@ export function openLiveEvents<T>(
     });
 
   const next = async (): Promise<string> => {
-    if (waiting.length === 0 && lost === 0) await happened();
+    if (!closed && waiting.length === 0 && lost === 0) await happened();
     const text = waiting.splice(0).map((event) => `data: ${JSON.stringify(event)}\n\n`);
     if (lost > 0) text.push(`event: lost\ndata: ${lost}\n\n`);
     lost = 0;
