@@ -21,7 +21,8 @@ import {
 import { bearerToken } from "./bearer.ts";
 import { readBody } from "./body.ts";
 import { refusalResponse, resultResponse } from "./errors.ts";
-import { EVENT_STREAM_HEADERS, type LiveEvents, openLiveEvents } from "./live-events.ts";
+import { eventStreamResponse } from "./event-streams.ts";
+import { type LiveEvents, openLiveEvents } from "./live-events.ts";
 import {
   addRoute,
   type Bound,
@@ -191,7 +192,7 @@ function addOperatorRoutes(app: Hono, deps: ContinuationAppDeps): void {
   addRoute(app, "/v1/operator/events", {
     GET: guarded((context) => {
       // Its body would be dropped unread, and nothing would ever close the stream.
-      if (context.req.method === "HEAD") return new Response(null, { headers: EVENT_STREAM_HEADERS });
+      if (context.req.method === "HEAD") return eventStreamResponse(null);
       if (watchers.size >= MAX_WATCHERS) {
         return refusalResponse({ code: "queue_full", message: `at most ${MAX_WATCHERS} watchers at a time` });
       }

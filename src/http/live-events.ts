@@ -1,14 +1,12 @@
-import { SECOND_MS } from "../core/limits.ts";
 import type { Clock } from "../core/ports/platform.ts";
+import { eventStreamResponse, GREETING, HEARTBEAT_MS, SIGN_OF_LIFE } from "./event-streams.ts";
 
 /**
  * Server-sent events that are only live: what happens while somebody looks. A reader that is too slow loses events
  * and is told how many; nothing waits for it, and memory is bounded.
  */
 
-const HEARTBEAT_MS = 15 * SECOND_MS;
 const MAX_WAITING = 1_000;
-export const EVENT_STREAM_HEADERS = { "content-type": "text/event-stream; charset=utf-8" } as const;
 
 export interface LiveEvents {
   readonly response: Response;
@@ -55,13 +53,13 @@ export function openLiveEvents<T>(
     const text = waiting.splice(0).map((event) => `data: ${JSON.stringify(event)}\n\n`);
     if (lost > 0) text.push(`event: lost\ndata: ${lost}\n\n`);
     lost = 0;
-    return text.length === 0 ? ": still here\n\n" : text.join("");
+    return text.length === 0 ? SIGN_OF_LIFE : text.join("");
   };
 
   const body = new ReadableStream<Uint8Array>(
     {
       pull: async (controller) => {
-        const text = greeted ? await next() : ": connected\n\n";
+        const text = greeted ? await next() : GREETING;
         greeted = true;
         if (closed) controller.close();
         else controller.enqueue(encoder.encode(text));
@@ -70,8 +68,5 @@ export function openLiveEvents<T>(
     },
     { highWaterMark: 0 },
   );
-  return {
-    response: new Response(body, { headers: EVENT_STREAM_HEADERS }),
-    close,
-  };
+  return { response: eventStreamResponse(body), close };
 }

@@ -13,6 +13,7 @@ import { type TurnAttachment, turnRequestSchema } from "../../core/turn.ts";
 import { bearerToken } from "../../http/bearer.ts";
 import { readBody } from "../../http/body.ts";
 import { refusalResponse, resultResponse } from "../../http/errors.ts";
+import { eventStreamResponse } from "../../http/event-streams.ts";
 import {
   addRoute,
   type Bound,
@@ -141,7 +142,7 @@ function addTerminalRoutes(app: Hono, deps: TerminalAppDeps): void {
     GET: inConversation(async (context, name) => {
       const after = afterSeq(context);
       if (!after.ok) return refusalResponse(after.refusal);
-      if (context.req.method === "HEAD") return eventResponse(null);
+      if (context.req.method === "HEAD") return eventStreamResponse(null);
       const base = terminalRoute(name);
       const from = after.value ?? (await turns.tail(base, 1)).at(-1)?.seq ?? 0;
       if (!deps.running()) return refusalResponse(STOPPING);
@@ -157,13 +158,9 @@ function addTerminalRoutes(app: Hono, deps: TerminalAppDeps): void {
         onClose: () => deps.streams.delete(stream),
       });
       deps.streams.add(stream);
-      return eventResponse(stream.body);
+      return eventStreamResponse(stream.body);
     }),
   });
-}
-
-function eventResponse(body: ReadableStream<Uint8Array> | null): Response {
-  return new Response(body, { headers: { "content-type": "text/event-stream; charset=utf-8" } });
 }
 
 /** `Last-Event-ID` wins over `?after=`: a client that comes back repeats its first URL. Neither: from now on. */

@@ -1,7 +1,7 @@
 import { errorText } from "../../core/errors.ts";
-import { SECOND_MS } from "../../core/limits.ts";
 import type { Clock, Logger } from "../../core/ports/platform.ts";
 import type { ConversationEvent, Message } from "../../core/turn.ts";
+import { GREETING, HEARTBEAT_MS, SIGN_OF_LIFE } from "../../http/event-streams.ts";
 
 /**
  * Owns: one observer's server-sent events: committed messages from the feed, live previews in between, heartbeats.
@@ -13,7 +13,6 @@ import type { ConversationEvent, Message } from "../../core/turn.ts";
  * I3. Memory is bounded: previews beyond `MAX_PREVIEWS` are dropped, signs to read the feed coalesce.
  */
 
-const HEARTBEAT_MS = 15 * SECOND_MS;
 const FEED_PAGE = 100;
 const MAX_PREVIEWS = 1_000;
 const FEED = Symbol("read the feed");
@@ -89,7 +88,7 @@ export function openEventStream(deps: EventStreamDeps): EventStream {
         page = rows;
         if (rows.length === FEED_PAGE) pending.unshift(FEED);
       } else if (event !== undefined) return sse(event);
-      else if (!(await happened())) return ": still here\n\n";
+      else if (!(await happened())) return SIGN_OF_LIFE;
     }
     return undefined;
   };
@@ -98,7 +97,7 @@ export function openEventStream(deps: EventStreamDeps): EventStream {
     {
       pull: async (controller) => {
         try {
-          const piece = greeted ? await next() : ": connected\n\n";
+          const piece = greeted ? await next() : GREETING;
           greeted = true;
           if (gone) return;
           if (piece === undefined) controller.close();
