@@ -37,7 +37,8 @@ import { type ContinuationRecord, recordFileBytes } from "./record.ts";
  * Owns: every change of `state`. Record + command + now in; new record, no change, or a typed refusal out.
  * Does not own: creation (claims), group activation (store), dropping old records (retention).
  *
- * I1. `MOVES` is the only list of legal moves; a result outside of it is a bug and stops.
+ * I1. `MOVES` is the only list of legal moves; a result outside of it is a bug and stops. Work and results past the
+ *     deadline are refused and move the record as `expire`.
  * I2. A terminal state never changes, except delivery_unknown by an operator or a proof, and dead_lettered by an
  *     operator's retry.
  * I3. The attempt counter and the start time are in the record before the model is called or a post begins.
@@ -46,13 +47,13 @@ import { type ContinuationRecord, recordFileBytes } from "./record.ts";
 /** Decides one command at `nowMs`. Pure: the caller commits what comes out. */
 export function transition(record: ContinuationRecord, command: Command, nowMs: number): Decision {
   const decision = decide(record, command, nowMs);
-  if (decision.kind !== "changed") return decision;
-  const legal = MOVES[record.state][command.kind];
+  if (decision.kind === "unchanged" || decision.record === undefined) return decision;
+  const move = decision.kind === "refused" ? "expire" : command.kind;
   assert(
-    legal?.includes(decision.record.state),
-    `${record.state} × ${command.kind} must not lead to ${decision.record.state}`,
+    MOVES[record.state][move]?.includes(decision.record.state),
+    `${record.state} × ${move} must not lead to ${decision.record.state}`,
   );
-  return { kind: "changed", record: fitted(decision.record) };
+  return { ...decision, record: fitted(decision.record) };
 }
 
 function decide(record: ContinuationRecord, command: Command, nowMs: number): Decision {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import fc from "fast-check";
 import { type Command, type CommandKind, MOVES } from "../../src/core/continuation-commands.ts";
 import { transition } from "../../src/core/continuation-transition.ts";
 import {
@@ -101,6 +102,43 @@ describe("the table of state × command", () => {
         });
       }
     }
+  });
+
+  test("what a refusal makes durable is what the command expire makes of the record, and fits a file", () => {
+    const near = RECORD_MAX_BYTES - RECORD_RESERVE_BYTES;
+    const seen = new Set<string>();
+    fc.assert(
+      fc.property(
+        fc.constantFrom(...STATES),
+        fc.constantFrom(...KINDS),
+        fc.constantFrom(undefined, NOW),
+        fc.constantFrom(undefined, "t", "t".repeat(150_000)),
+        fc.constantFrom(0, near - 120_000, near + RECORD_RESERVE_BYTES / 2),
+        fc.integer({ min: DEADLINE_MS - 1, max: DEADLINE_MS + 1 }),
+        (state, kind, deliveryStartedAt, synthesizedText, payloadBytes, at) => {
+          const held = recordIn(state, {
+            deliveryStartedAt,
+            synthesizedText,
+            resultPayload: "p".repeat(payloadBytes),
+          });
+          const record = kind === "accept_result" ? { ...held, resultIdempotencyKey: undefined } : held;
+          const decision = transition(record, SAMPLES[kind], at);
+          if (decision.kind !== "refused" || decision.record === undefined) return;
+          seen.add(`${kind} → ${decision.record.state}`);
+          expect(MOVES[state].expire).toContain(decision.record.state);
+          expect(decision).toMatchObject({ refusal: { code: "continuation_expired" } });
+          expect(transition(record, { kind: "expire" }, at)).toEqual({
+            kind: "changed",
+            record: decision.record,
+          });
+          expect(recordFileBytes(decision.record)).toBeLessThanOrEqual(near);
+        },
+      ),
+      { numRuns: 3000 },
+    );
+    expect([...seen]).toContain("begin_delivery → delivery_unknown");
+    expect([...seen]).toContain("begin_delivery → expired");
+    expect([...seen]).toContain("accept_result → expired");
   });
 
   test("only an operator or a proof moves delivery_unknown, only a retry moves dead_lettered, nothing moves the rest", () => {
