@@ -2,6 +2,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { CommandDef } from "citty";
 import type { LoadedConfig } from "../config/load.ts";
+import { hostAndPort } from "../core/address.ts";
 import { CliError } from "../core/errors.ts";
 import { isTerminalName, TERMINAL_TOKEN_FILE, TERMINAL_TOKEN_PATTERN } from "../core/terminal.ts";
 import { createFileSystem } from "../platform/filesystem.ts";
@@ -63,8 +64,7 @@ function clientOf(
       `the terminal channel is off: see terminal.enabled in ${configPath}`,
     );
   }
-  const name = terminal.host.includes(":") ? `[${terminal.host}]` : terminal.host;
-  const address = `http://${name}:${terminal.port}`;
+  const address = `http://${hostAndPort(terminal)}`;
   const path = join(host.stateDir, TERMINAL_TOKEN_FILE);
   const token = readOwnerOnlyText(createFileSystem(), path)?.trim();
   if (token === undefined) throw new CliError("host_unreachable", noHostAt(address, program));

@@ -1,4 +1,5 @@
 import type { ContinuationsConfig, LoadedConfig, NamedRoute } from "../config/load.ts";
+import { hostAndPort } from "../core/address.ts";
 import { MIB } from "../core/limits.ts";
 import type { FileSystem } from "../core/ports/platform.ts";
 import { TERMINAL_SCHEME } from "../core/terminal.ts";
@@ -62,11 +63,11 @@ export function continuationsSection(
 }
 
 function settingsLines(config: LoadedConfig, continuations: ContinuationsConfig): string[] {
-  const { host, port, stateDir, namedRoutes, detachedServices, retention } = continuations;
+  const { stateDir, namedRoutes, detachedServices, retention } = continuations;
   const routes = Object.entries(namedRoutes).map(([name, route]) => `${name} (${route.mode})`);
   const services = detachedServices.map((service) => service.name);
   return [
-    `address ${host.includes(":") ? `[${host}]` : host}:${port}`,
+    `address ${hostAndPort(continuations)}`,
     `state ${stateDir}`,
     `servers: ${config.tools.continuationServers.join(", ") || "none"}`,
     `named routes: ${routes.join(", ") || "none"}`,

@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { LoadedConfig } from "../config/load.ts";
+import { hostAndPort } from "../core/address.ts";
 import { AppError, ConfigError } from "../core/errors.ts";
 import { isEnabled, serverTransport } from "../core/mcp-servers.ts";
 import { ownerOnlyProblem } from "../core/owner-only.ts";
@@ -181,7 +182,7 @@ function terminalSection({ terminal, host }: LoadedConfig, fs: FileSystem): Doct
     id: "terminal",
     label,
     status: problem === undefined ? "ok" : "error",
-    details: [`${terminal.host}:${terminal.port}`, `admits: ${admitted}`, ...(problem ?? [])],
+    details: [hostAndPort(terminal), `admits: ${admitted}`, ...(problem ?? [])],
   };
 }
 

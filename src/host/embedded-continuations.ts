@@ -1,6 +1,7 @@
 import { checkedOptions } from "../config/embedded.ts";
 import type { NamedRoute } from "../continuation/deps.ts";
 import { createContinuationService } from "../continuation/service.ts";
+import { hostAndPort } from "../core/address.ts";
 import { ContinuationError } from "../core/errors.ts";
 import type { ContinuationLimits, RetentionLimits } from "../core/limits.ts";
 import type {
@@ -138,7 +139,7 @@ export async function createContinuations(options: ContinuationsOptions): Promis
       ids,
       logger,
     }));
-  const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
+  const url = `http://${hostAndPort(listen)}`;
   const ready = options.synthesisReady?.bind(options);
   const service = createContinuationService({
     store,

@@ -5,6 +5,7 @@ import { createTerminalChannel, type TerminalChannel } from "../channels/termina
 import type { LoadedConfig } from "../config/load.ts";
 import type { ContinuationService } from "../continuation/api.ts";
 import { createContinuationService } from "../continuation/service.ts";
+import { hostAndPort } from "../core/address.ts";
 import { latestConversationId, type SessionRollover } from "../core/buckets.ts";
 import { errorText } from "../core/errors.ts";
 import { THREAD_QUEUE_MAX } from "../core/limits.ts";
@@ -169,7 +170,6 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
     let protocol: HttpServer | undefined;
     if (config.continuations !== undefined && store !== undefined) {
       const { host, port, limits, namedRoutes, detachedServices } = config.continuations;
-      const publish: typeof engine.publish = (baseId, event) => engine.publish(baseId, event);
       service = createContinuationService({
         store,
         clock,
@@ -179,7 +179,7 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
         namedRoutes: new Map(Object.entries(namedRoutes)),
         detachedServices: tokensOf(config, detachedServices),
         continuationServers: config.tools.continuationServers,
-        baseUrl: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
+        baseUrl: `http://${hostAndPort({ host, port })}`,
         synthesis: createSynthesis({
           model,
           turns,
@@ -188,7 +188,7 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
           currentConversation: (id) => latestConversationId(id, session, clock.now()),
         }),
         delivery: createDelivery({ channels, logger }),
-        history: createDeliveredHistory({ turns, session, clock, logger, publish }),
+        history: createDeliveredHistory({ turns, session, clock, logger, publish: engine.publish }),
         hold,
       });
       issuer = service.issuer;
@@ -236,8 +236,8 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
     const terminalAt = terminal?.address();
     return {
       addresses: {
-        ...(protocol === undefined ? {} : { continuations: addressOf(protocol) }),
-        ...(terminalAt === undefined ? {} : { terminal: addressOf(terminalAt) }),
+        ...(protocol === undefined ? {} : { continuations: `http://${hostAndPort(protocol)}` }),
+        ...(terminalAt === undefined ? {} : { terminal: `http://${hostAndPort(terminalAt)}` }),
       },
       ...operatorHandle(service),
       verifyContinuation(continuationId) {
@@ -291,10 +291,6 @@ function tokensOf(config: LoadedConfig, services: readonly { readonly name: stri
     if (token !== undefined) tokens.set(name, token);
   }
   return tokens;
-}
-
-function addressOf(bound: { readonly host: string; readonly port: number }): string {
-  return `http://${bound.host.includes(":") ? `[${bound.host}]` : bound.host}:${bound.port}`;
 }
 
 async function stopInReverse(

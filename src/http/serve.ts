@@ -1,3 +1,4 @@
+import { hostAndPort } from "../core/address.ts";
 import { AppError, errorText } from "../core/errors.ts";
 import { SECOND_MS, STOP_TIMEOUT_MS } from "../core/limits.ts";
 import type { Clock, Logger } from "../core/ports/platform.ts";
@@ -108,7 +109,7 @@ function codeOf(error: unknown): string {
 }
 
 function listenError(host: string, port: number, cause: unknown): AppError {
-  const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
+  const address = hostAndPort({ host, port });
   const code = codeOf(cause);
   const message =
     code === "EADDRINUSE"

@@ -83,6 +83,16 @@ test("an unsafe state directory is an error that names it", async () => {
   expect(report.sections.flatMap((section) => section.details).join("\n")).toContain("continuation-secret");
 });
 
+test("an IPv6 address is shown as it stands in a URL", async () => {
+  const { report } = await doctor({
+    terminal: { host: "::1", port: 4320 },
+    continuations: { host: "::1", port: 8787 },
+  });
+  const details = report.sections.flatMap((section) => section.details);
+  expect(details).toContain("[::1]:4320");
+  expect(details).toContain("address [::1]:8787");
+});
+
 test("a ledger that is not a database is an error", async () => {
   folder.write(".mono-agent/host.sqlite", "not a database, but longer than its header would be".repeat(20));
   chmodSync(join(folder.path, ".mono-agent/host.sqlite"), 0o600);

@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { LoadedConfig } from "../../config/load.ts";
+import { hostAndPort } from "../../core/address.ts";
 import { operatorToken } from "../../core/derive.ts";
 import { CliError } from "../../core/errors.ts";
 import { SECOND_MS } from "../../core/limits.ts";
@@ -38,8 +39,7 @@ export function createOperatorClient(config: LoadedConfig, fs: FileSystem, progr
   }
   const serve = `\`${program} serve\``;
   const token = operatorToken(readServiceSecret(continuations.stateDir, fs, program));
-  const { host, port } = continuations;
-  const address = `${host.includes(":") ? `[${host}]` : host}:${port}`;
+  const address = hostAndPort(continuations);
 
   const answered = async (path: string, init: RequestInit): Promise<Response> => {
     const response = await send(
