@@ -106,7 +106,7 @@ export function createProver(
     const proof = await look(record, destination);
     // Also when it was released meanwhile: the worker leaves it alone until this has ended (settle-delivered.ts, I1).
     if (proof.kind !== "delivered") return ok(record);
-    return decider.provedBefore(record, provedPost(proof));
+    return decider.delivered(record, provedPost(proof));
   };
 
   const sinceOf = (record: ContinuationRecord) => record.deliveryStartedAt ?? record.updatedAt;

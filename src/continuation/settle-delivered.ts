@@ -36,16 +36,14 @@ export interface Decider {
   readonly size: number;
   /** Called after each decision, also one that changed nothing. */
   onEnd(listener: () => void): void;
-  /** Records history and then the receipt of a `delivery_unknown` record. Call it inside `exclusively`. */
+  /**
+   * Records history and then the receipt: of a `delivery_unknown` record by an operator's word or the channel's proof, or
+   * by a proof of one that is held after a restore. Call it inside `exclusively`.
+   */
   delivered(
     record: ContinuationRecord,
     receipt: { deliveryId?: string } | ProvedPost,
   ): Promise<Result<ContinuationRecord>>;
-  /**
-   * The same for a record that is held after a restore and was posted after its backup. Without a stored text history
-   * can't get it. Call it inside `exclusively`.
-   */
-  provedBefore(record: ContinuationRecord, receipt: ProvedPost): Promise<Result<ContinuationRecord>>;
 }
 
 const HISTORY_TIMEOUT_MS = 30 * SECOND_MS;
@@ -72,17 +70,18 @@ export function createDecider(deps: ContinuationDeps, ledger: Ledger, stop: Abor
       }
     },
     async delivered(record, receipt) {
-      const history = await recordHistory(deps, record, stop);
+      // One that is held was posted after the backup, which may not have the text yet.
+      const lost = record.state !== "delivery_unknown" && record.synthesizedText === undefined;
+      const history: HistoryOutcome | "stopped" = lost
+        ? { recorded: false, code: "text_lost_in_restore" }
+        : await recordHistory(deps, record, stop);
       if (history === "stopped") return stopping();
-      return ledger.apply(record.continuationId, { kind: "resolve_delivered", ...receipt, history });
-    },
-    async provedBefore(record, receipt) {
-      const history: HistoryOutcome | "stopped" =
-        record.synthesizedText === undefined
-          ? { recorded: false, code: "text_lost_in_restore" }
-          : await recordHistory(deps, record, stop);
-      if (history === "stopped") return stopping();
-      return ledger.apply(record.continuationId, { kind: "prove_delivered", ...receipt, history });
+      return ledger.apply(
+        record.continuationId,
+        "proof" in receipt
+          ? { kind: "prove_delivered", ...receipt, history }
+          : { kind: "resolve_delivered", ...receipt, history },
+      );
     },
   };
 }

@@ -32,15 +32,7 @@ export type Command =
   | { kind: "expire" }
   | { kind: "retry"; allowUnknown: boolean }
   | { kind: "cancel" }
-  | {
-      kind: "resolve_delivered";
-      /** What an operator named; a proof brings `parts`. */
-      deliveryId?: string;
-      parts?: readonly { id: string }[];
-      channelId?: string;
-      history: HistoryOutcome;
-      proof?: { by: string; evidence: string };
-    }
+  | { kind: "resolve_delivered"; deliveryId?: string; history: HistoryOutcome }
   | {
       kind: "prove_delivered";
       parts: readonly { id: string }[];
@@ -114,6 +106,7 @@ export const MOVES: Readonly<Record<ContinuationState, Moves>> = {
   delivery_unknown: {
     retry: ["ready_to_deliver"],
     resolve_delivered: ["delivered"],
+    prove_delivered: ["delivered"],
     resolve_not_delivered: ["ready_to_deliver"],
     prove_absent: ["ready_to_deliver", "dead_lettered"],
     resolve_dead_lettered: ["dead_lettered"],

@@ -202,7 +202,7 @@ function decide(record: ContinuationRecord, command: Command, nowMs: number): De
           reason: "Continuation cancelled by the operator.",
         }),
       );
-    // After a restore: the post was made when this record had moved on, which the backup does not know.
+    // A proof may also come for a record that is held after a restore: its post was made after the backup.
     case "prove_delivered":
     case "resolve_delivered":
       return changed(deliverPost(record, at, command));

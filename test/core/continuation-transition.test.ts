@@ -148,6 +148,7 @@ describe("the table of state × command", () => {
     expect(Object.keys(MOVES.dead_lettered)).toEqual(["retry"]);
     expect(Object.keys(MOVES.delivery_unknown).sort()).toEqual([
       "prove_absent",
+      "prove_delivered",
       "resolve_dead_lettered",
       "resolve_delivered",
       "resolve_not_delivered",
