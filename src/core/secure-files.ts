@@ -13,6 +13,10 @@ import type { FileStat, FileStep, FileSystem } from "./ports/platform.ts";
 export const FILE_MODE = 0o600;
 export const FOLDER_MODE = 0o700;
 const FOREIGN_BITS = 0o077;
+
+/** What reading one file needs of the filesystem. */
+type FileReads = Pick<FileSystem, "uid" | "lstat" | "open">;
+
 /** `.<anything>.tmp`: never evidence of a commit (store-format.md §1). */
 const TEMPORARY = /^\..+\.tmp$/;
 
@@ -29,7 +33,7 @@ export function unsafe(path: string, problem: string): StoreError {
  * into it, for a caller who is done with the bytes before the next read.
  */
 export function readSecureFile(
-  fs: FileSystem,
+  fs: FileReads,
   path: string,
   maxBytes: number,
   label: string,
@@ -59,7 +63,12 @@ export function readSecureFile(
 }
 
 /** A regular file of ours with one link, no bits for others and at most `maxBytes`; else throws. */
-export function requireSafeFile(fs: FileSystem, path: string, stat: FileStat, maxBytes: number): void {
+export function requireSafeFile(
+  fs: Pick<FileSystem, "uid">,
+  path: string,
+  stat: FileStat,
+  maxBytes: number,
+): void {
   if (stat.kind !== "file") throw unsafe(path, `must be a regular file, but it is a ${describe(stat)}`);
   if (stat.links !== 1) throw unsafe(path, `must have exactly one hard link, but it has ${stat.links}`);
   requireOwner(fs, path, stat);
@@ -81,7 +90,7 @@ export function requireSameFile(path: string, before: FileStat, after: FileStat)
   }
 }
 
-function requireOwner(fs: FileSystem, path: string, stat: FileStat): void {
+function requireOwner(fs: Pick<FileSystem, "uid">, path: string, stat: FileStat): void {
   if (fs.uid !== undefined && stat.uid !== fs.uid) {
     throw unsafe(path, `must belong to user ${fs.uid}, but it belongs to ${stat.uid}`);
   }

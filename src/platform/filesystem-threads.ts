@@ -2,10 +2,11 @@ import { Worker, type WorkerOptions } from "node:worker_threads";
 import type { FileStep } from "../core/ports/platform.ts";
 import { faultOf } from "./filesystem-steps.ts";
 import type { ThreadMessage } from "./filesystem-worker.ts";
+import type { ReadAheadMessage } from "./read-ahead.ts";
 import { decodeDone, encodeSteps } from "./step-message.ts";
 
 /**
- * Owns: the threads that change files, so that an fsync never holds up the event loop.
+ * Owns: the threads that change files, so that an fsync never holds up the event loop, and the one that reads at a start.
  * Does not own: what a step does (filesystem-steps.ts).
  *
  * I1. A list goes to the thread with the least work, so that a commit does not wait behind a long list of record files.
@@ -146,6 +147,15 @@ function startThread(entry: URL, gone: () => void): Thread {
       await worker.terminate();
     },
   };
+}
+
+/** Starts a thread that reads these files, and then is of no more use; the returned function ends it. */
+export function startReader(message: ReadAheadMessage): () => void {
+  const worker = new Worker(THREAD_ENTRY, SMALL);
+  // Whatever it does not read, the caller does.
+  worker.on("error", () => {});
+  worker.postMessage(message);
+  return () => void worker.terminate();
 }
 
 /** Buffers that go to the thread without a copy: those that hold nothing but the data of one step. */

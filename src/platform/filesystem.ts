@@ -1,129 +1,21 @@
-import {
-  type BigIntStats,
-  closeSync,
-  fstatSync,
-  lstatSync,
-  openSync,
-  readdirSync,
-  readSync,
-  type Stats,
-} from "node:fs";
-import { FileFault, type FileStat, type FileSystem, type ReadHandle } from "../core/ports/platform.ts";
-import { errnoOf, faultOf, performSteps, READ } from "./filesystem-steps.ts";
-import { createStepThreads } from "./filesystem-threads.ts";
+import type { FileSystem } from "../core/ports/platform.ts";
+import { fileReads } from "./filesystem-reads.ts";
+import { faultOf, performSteps } from "./filesystem-steps.ts";
+import { createStepThreads, startReader } from "./filesystem-threads.ts";
+import { readAhead } from "./read-ahead.ts";
 
 /**
- * Owns: the real filesystem behind the labelled port: reads here, changes by filesystem-steps.ts, those of `run` in
- * threads of their own.
+ * Owns: the real filesystem behind the labelled port: reads by filesystem-reads.ts, changes by filesystem-steps.ts, those
+ * of `run` and what is read ahead in threads of their own.
  * Does not own: which files there are, in which order they change, or what is safe to read (core/secure-files.ts).
  */
-
-function fault(label: string, path: string, error: unknown): FileFault {
-  return new FileFault(label, path, errnoOf(error), { cause: error });
-}
-
-/** ENOTDIR: a parent is not a folder, so nothing is there either. */
-function isMissing(error: unknown): boolean {
-  return errnoOf(error) === "ENOENT" || errnoOf(error) === "ENOTDIR";
-}
-
-/** Above this a number can't tell two inodes apart. */
-const EXACT = Number.MAX_SAFE_INTEGER;
-
-/** Exact numbers cost twice the time, so they are asked for only where the identity of the file needs them. */
-function isExact(stats: Stats): boolean {
-  return stats.ino <= EXACT && stats.dev <= EXACT && stats.size <= EXACT;
-}
-
-function statOf(stats: Stats, { dev, ino }: Stats | BigIntStats): FileStat {
-  return {
-    kind: stats.isFile()
-      ? "file"
-      : stats.isDirectory()
-        ? "directory"
-        : stats.isSymbolicLink()
-          ? "symlink"
-          : "other",
-    size: stats.size,
-    mode: stats.mode & 0o7777,
-    uid: stats.uid,
-    links: stats.nlink,
-    device: dev,
-    inode: ino,
-    mtimeMs: Math.trunc(stats.mtimeMs),
-    ctimeMs: stats.ctimeMs,
-  };
-}
-
-// A start calls these some hundred thousand times.
-
-function lstatOf(path: string, label: string): FileStat | undefined {
-  try {
-    const stats = lstatSync(path);
-    return statOf(stats, isExact(stats) ? stats : lstatSync(path, { bigint: true }));
-  } catch (error) {
-    if (isMissing(error)) return undefined;
-    throw fault(label, path, error);
-  }
-}
-
-function openForReading(path: string, label: string): ReadHandle | undefined {
-  let descriptor: number;
-  try {
-    descriptor = openSync(path, READ);
-  } catch (error) {
-    if (isMissing(error)) return undefined;
-    throw fault(label, path, error);
-  }
-  return {
-    stat() {
-      try {
-        const stats = fstatSync(descriptor);
-        return statOf(stats, isExact(stats) ? stats : fstatSync(descriptor, { bigint: true }));
-      } catch (error) {
-        throw fault(label, path, error);
-      }
-    },
-    read(length, into = Buffer.allocUnsafe(length)) {
-      try {
-        let done = 0;
-        while (done < length) {
-          const got = readSync(descriptor, into, done, length - done, null);
-          if (got === 0) break;
-          done += got;
-        }
-        return done === into.length ? into : into.subarray(0, done);
-      } catch (error) {
-        throw fault(label, path, error);
-      }
-    },
-    close() {
-      try {
-        closeSync(descriptor);
-      } catch (error) {
-        throw fault(label, path, error);
-      }
-    },
-  };
-}
-
-function namesIn(path: string, label: string): string[] | undefined {
-  try {
-    return readdirSync(path);
-  } catch (error) {
-    if (isMissing(error)) return undefined;
-    throw fault(label, path, error);
-  }
-}
 
 /** The filesystem of this machine. Every failure is a `FileFault` that names the step, the path and the errno. */
 export function createFileSystem(): FileSystem {
   const threads = createStepThreads();
   return {
-    uid: process.getuid?.(),
-    lstat: lstatOf,
-    open: openForReading,
-    list: namesIn,
+    ...fileReads,
+    readAhead: (files) => readAhead(files, startReader),
     run: (steps) => threads.run(steps),
     runSync(steps) {
       const failure = performSteps(steps);

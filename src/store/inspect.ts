@@ -1,7 +1,7 @@
 import { join, sep } from "node:path";
 import { type ErrorCode, StoreError } from "../core/errors.ts";
 import { KIB, RECORD_MAX_BYTES, SNAPSHOT_MAX_BYTES, TRANSACTION_MAX_BYTES } from "../core/limits.ts";
-import { FileFault, type FileStep, type FileSystem } from "../core/ports/platform.ts";
+import { type FileAhead, FileFault, type FileStep, type FileSystem } from "../core/ports/platform.ts";
 import { type ContinuationRecord, recordFileName } from "../core/record.ts";
 import { inspectFolder, isTemporary, readSecureFile, unsafe } from "../core/secure-files.ts";
 import {
@@ -129,14 +129,21 @@ export function* inspecting(
       ...(transaction?.deletes ?? []),
     ].map(recordFileName),
   );
-  for (const [index, name] of recordNames.entries()) {
-    if (index % SLICE_FILES === 0) yield;
+  for (const name of recordNames) {
+    if (!replaced.has(name)) continue;
+    const path = join(paths.records, name);
+    attempt(path, () => requireReplaceable(fs, path));
+  }
+  let count = 0;
+  for (const { name, data } of recordFiles(
+    fs,
+    paths,
+    recordNames.filter((it) => !replaced.has(it)),
+  )) {
+    if (count % SLICE_FILES === 0) yield;
+    count += 1;
     const path = `${paths.records}${sep}${name}`;
-    if (replaced.has(name)) {
-      attempt(path, () => requireReplaceable(fs, path));
-      continue;
-    }
-    const read = attempt(path, () => readRecordFile(fs, path, name));
+    const read = attempt(path, () => readRecordFile(fs, path, name, data));
     if (read !== undefined) records.read(read.record, read.text);
   }
   for (const record of transaction?.writes ?? []) records.put(record);
@@ -208,14 +215,25 @@ function requireReplaceable(fs: FileSystem, path: string): void {
 /** Where record files are read to: each is a text before the next is read. */
 const SCRATCH = Buffer.alloc(64 * KIB);
 
-/** Reads one record file. Its name must be the digest of the id inside. */
+const RECORD_READ = "record.read";
+
+/** The files of these names, some of them read already. */
+function recordFiles(fs: FileSystem, { records }: StorePaths, names: readonly string[]): Iterable<FileAhead> {
+  return (
+    fs.readAhead?.({ folder: records, names, maxBytes: RECORD_MAX_BYTES, label: RECORD_READ }) ??
+    names.map((name) => ({ name }))
+  );
+}
+
+/** Reads one record file, unless its bytes are given. Its name must be the digest of the id inside. */
 export function readRecordFile(
   fs: FileSystem,
   path: string,
   name: string,
+  given?: Uint8Array,
 ): { record: ContinuationRecord; text: string } {
   if (!BLOB_NAME.test(name)) throw corrupt(path, "is not the name of a record file");
-  const data = readSecureFile(fs, path, RECORD_MAX_BYTES, "record.read", SCRATCH);
+  const data = given ?? readSecureFile(fs, path, RECORD_MAX_BYTES, RECORD_READ, SCRATCH);
   if (data === undefined) throw unsafe(path, "disappeared while it was read");
   const text = decodeText(path, data);
   const record = checkRecord(path, parseText(path, text), data.length);

@@ -60,7 +60,7 @@ export function liveReads(fs: FileSystem, paths: StorePaths): FileSystem {
     };
   }
 
-  return { ...fs, lstat, open };
+  return { ...fs, lstat, open, readAhead: undefined };
 }
 
 function sameVersion(a: FileStat, b: FileStat): boolean {

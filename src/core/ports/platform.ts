@@ -52,6 +52,19 @@ export interface ReadHandle {
   close(): void;
 }
 
+export interface FilesToRead {
+  readonly folder: string;
+  readonly names: readonly string[];
+  /** Of one file. */
+  readonly maxBytes: number;
+  readonly label: string;
+}
+
+export interface FileAhead {
+  readonly name: string;
+  readonly data?: Uint8Array;
+}
+
 /**
  * One primitive step of a durable change. `label` names the step for logs, counters and fault tests.
  * - `write`: create `path` exclusively with `mode`, write `data`; with `sync`, fsync the file before it is closed. With
@@ -96,6 +109,12 @@ export interface FileSystem {
   open(path: string, label: string): ReadHandle | undefined;
   /** Names in a folder, unsorted; undefined when the folder is not there. */
   list(path: string, label: string): string[] | undefined;
+  /**
+   * Reads files of a folder by the rules of `readSecureFile`, with a thread that is ahead of the caller where that is
+   * worth it. Gives each name once, in any order: with its bytes, which are good until the next is asked for; or without
+   * them, when the caller has to read the file himself. So every file out of the ordinary is read and judged by him.
+   */
+  readAhead?: ((files: FilesToRead) => Iterable<FileAhead>) | undefined;
   /**
    * Takes over the bytes of the steps: whoever calls it does not use them afterwards. Shared memory is only borrowed, and
    * must not change until the list is done.
