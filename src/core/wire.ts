@@ -57,7 +57,8 @@ export type ResultBody = z.infer<typeof resultBodySchema>;
 export const retryBodySchema = z.strictObject({
   allowUnknown: z.boolean("must be true or false").optional(),
 });
-export const cancelBodySchema = z.strictObject({});
+/** The body of cancel, prove, release and release-all. */
+export const emptyBodySchema = z.strictObject({});
 export const resolveBodySchema = z.strictObject({
   kind: z.enum(
     ["delivered", "not_delivered", "dead_lettered"],

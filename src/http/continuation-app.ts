@@ -11,9 +11,9 @@ import type { Clock, Logger } from "../core/ports/platform.ts";
 import {
   type BackupReport,
   backupBodySchema,
-  cancelBodySchema,
   claimBodySchema,
   detachedClaimBodySchema,
+  emptyBodySchema,
   resolveBodySchema,
   resultBodySchema,
   retryBodySchema,
@@ -214,14 +214,14 @@ function addOperatorRoutes(app: Hono, deps: ContinuationAppDeps): void {
   });
   addRoute(app, "/v1/operator/continuations/:id/cancel", {
     POST: withId(async (context, id) => {
-      const body = await readBody(context.req.raw, cancelBodySchema, bounds);
+      const body = await readBody(context.req.raw, emptyBodySchema, bounds);
       if (!body.ok) return refusalResponse(body.refusal);
       return resultResponse(await operator.cancel(id));
     }),
   });
   addRoute(app, "/v1/operator/continuations/:id/prove", {
     POST: withId(async (context, id) => {
-      const body = await readBody(context.req.raw, cancelBodySchema, bounds);
+      const body = await readBody(context.req.raw, emptyBodySchema, bounds);
       if (!body.ok) return refusalResponse(body.refusal);
       unhurried?.(context.req.raw);
       return resultResponse(await operator.prove(id));
@@ -229,14 +229,14 @@ function addOperatorRoutes(app: Hono, deps: ContinuationAppDeps): void {
   });
   addRoute(app, "/v1/operator/continuations/:id/release", {
     POST: withId(async (context, id) => {
-      const body = await readBody(context.req.raw, cancelBodySchema, bounds);
+      const body = await readBody(context.req.raw, emptyBodySchema, bounds);
       if (!body.ok) return refusalResponse(body.refusal);
       return resultResponse(await operator.release(id));
     }),
   });
   addRoute(app, "/v1/operator/release", {
     POST: guarded(async (context) => {
-      const body = await readBody(context.req.raw, cancelBodySchema, bounds);
+      const body = await readBody(context.req.raw, emptyBodySchema, bounds);
       if (!body.ok) return refusalResponse(body.refusal);
       return resultResponse(await operator.releaseAll());
     }),

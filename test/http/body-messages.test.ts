@@ -2,9 +2,9 @@ import { expect, test } from "bun:test";
 import type { z } from "zod";
 import { turnRequestSchema } from "../../src/core/turn.ts";
 import {
-  cancelBodySchema,
   claimBodySchema,
   detachedClaimBodySchema,
+  emptyBodySchema,
   resolveBodySchema,
   resultBodySchema,
   retryBodySchema,
@@ -47,7 +47,7 @@ const WRONG: [body: unknown, schema: z.ZodType, message: string][] = [
   [{ allowUnknown: "yes" }, retryBodySchema, "allowUnknown must be true or false"],
   [{ kind: "maybe" }, resolveBodySchema, "kind must be delivered, not_delivered or dead_lettered"],
   [{ kind: "delivered", deliveryId: "" }, resolveBodySchema, `deliveryId ${LENGTH}`],
-  [{ why: 1 }, cancelBodySchema, 'the body must not have the field "why"'],
+  [{ why: 1 }, emptyBodySchema, 'the body must not have the field "why"'],
   [[], claimBodySchema, "the body must be a JSON object"],
   [{ requestId: "", text: "t" }, turnRequestSchema, `requestId ${LENGTH}`],
   [{ requestId: "r", text: "" }, turnRequestSchema, "text must not be empty"],
