@@ -88,7 +88,7 @@ export function createClaimDesk(deps: ContinuationDeps, ledger: Ledger): ClaimDe
         existing.taskHash === body.taskHash &&
         new Date(existing.deadline).toISOString() === deadline &&
         existing.claimFingerprint === subject.claimFingerprint;
-      await store.settled(existing.continuationId);
+      await store.whenDurable(existing.continuationId);
       return same
         ? ok(answer(existing, tokenOf(existing.continuationId, existing.taskHash), true))
         : refuse(

@@ -50,11 +50,11 @@ export function createLedger(store: ContinuationStore, clock: Clock, logger: Log
       if (record === undefined) return refuse("not_found", "No such continuation.");
       const decision = transition(record, command, clock.now());
       if (decision.kind === "refused") {
-        if (decision.record === undefined) await store.settled(continuationId);
+        if (decision.record === undefined) await store.whenDurable(continuationId);
         else await store.commit({ puts: [decision.record] });
         return { ok: false, refusal: decision.refusal };
       }
-      if (decision.kind === "unchanged") await store.settled(continuationId);
+      if (decision.kind === "unchanged") await store.whenDurable(continuationId);
       else await store.commit({ puts: [decision.record] });
       return ok(decision.record);
     },

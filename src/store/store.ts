@@ -191,17 +191,13 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
       assert(fitsRecord(record), "a record that is committed is one by its schema");
       entries.set(record.continuationId, putEntry(record));
     }
-    for (const id of change.deletes ?? []) {
-      assert(!entries.has(id), "a change names each continuation once");
-      entries.set(id, deleteEntry(id));
-    }
     const budget = entries.size + RETENTION_EXTRA;
     for (const entry of entries.values()) show(entry);
     retain(nowMs, budget, entries);
     return enqueue([...entries.values()]);
   }
 
-  async function settled(continuationId?: string): Promise<void> {
+  async function whenDurable(continuationId?: string): Promise<void> {
     if (continuationId === undefined) return journal.enqueue({ entries: [] });
     const change = head.pendingChange(continuationId);
     if (change === undefined) return;
@@ -215,7 +211,7 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
     const members = head.members(group);
     const pending = members.filter((member) => isPendingFor(member, digest));
     if (pending.length === 0) {
-      await Promise.all(members.map((member) => settled(member.continuationId)));
+      await Promise.all(members.map((member) => whenDurable(member.continuationId)));
       return [];
     }
     const entries = pending.map((member) => {
@@ -292,7 +288,7 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
       durable,
       snapshots,
       commit,
-      settled,
+      whenDurable,
       activate,
       sweep,
       onDurable(listener) {

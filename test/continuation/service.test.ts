@@ -414,7 +414,7 @@ describe("restart", () => {
     await reached;
     const next = await world.restart();
     await next.service.startWorker();
-    await next.store.settled();
+    await next.store.whenDurable();
     expect(next.record(answer.continuationId)).toMatchObject({
       state: "dead_lettered",
       lastError: { code: "synthesis_outcome_unknown" },

@@ -50,7 +50,7 @@ async function recorded(): Promise<{ cuts: Cut[]; largest: number; transactions:
   const stored = await store.snapshots.put(originSnapshot(GROUP, NOW_MS));
   if (!stored.ok) throw new Error("the snapshot was refused");
   const { ref } = stored.value;
-  await store.settled();
+  await store.whenDurable();
 
   const cuts: Cut[] = [];
   const known = new Set<string>();

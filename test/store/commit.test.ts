@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { fileJson } from "../../src/core/json.ts";
-import { RECORD_MAX_BYTES } from "../../src/core/limits.ts";
-import { claimIdentity, recordFileName } from "../../src/core/record.ts";
+import { RECORD_MAX_BYTES, type RetentionLimits } from "../../src/core/limits.ts";
+import { type ContinuationRecord, claimIdentity, recordFileName } from "../../src/core/record.ts";
 import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { NOW, NOW_MS, recordIn } from "../support/records.ts";
@@ -11,12 +11,16 @@ const TRANSACTION = `${STATE_DIR}/continuation-transaction-v3.json`;
 const recordPath = (id: string) => `${STATE_DIR}/records-v3/${recordFileName(id)}`;
 
 /** A store that has its guard and manifest already, so that only the commits of the test are counted. */
-async function warmStore() {
+async function warmStore(retention: Partial<RetentionLimits> = {}) {
   const fs = createMemoryFileSystem();
-  const store = await openStore({ fs });
+  const store = await openStore({ fs, retention });
   await store.commit({ puts: [claim("warm")] });
   return { fs, store };
 }
+
+/** A settled record. The one with the lowest number is the oldest. */
+const ended = (id: string, number: number, patch: Partial<ContinuationRecord> = {}) =>
+  claim(id, { state: "expired", updatedAt: new Date(NOW_MS + number).toISOString(), ...patch });
 
 function codeOf(act: () => unknown): string | undefined {
   try {
@@ -86,26 +90,27 @@ describe("group commit", () => {
     expect(heard).toHaveLength(3);
   });
 
-  test("settled waits for one record's newest version, or for all, and does not wait for others", async () => {
+  test("whenDurable waits for one record's newest version, or for all, and does not wait for others", async () => {
     const { store } = await warmStore();
-    await store.settled("warm");
-    await store.settled("never seen");
+    await store.whenDurable("warm");
+    await store.whenDurable("never seen");
     const done = store.commit({ puts: [claim("x")] });
-    await store.settled("x");
+    await store.whenDurable("x");
     expect(store.durable.get("x")).toBeDefined();
     await done;
     void store.commit({ puts: [claim("y")] });
-    await store.settled();
+    await store.whenDurable();
     expect(store.durable.get("y")).toBeDefined();
   });
 
-  test("deletes go the same way", async () => {
-    const { fs, store } = await warmStore();
-    await store.commit({ puts: [claim("x")] });
+  test("what retention deletes goes the same way", async () => {
+    const retention = { terminalMaxRecords: 1 };
+    const { fs, store } = await warmStore(retention);
+    await store.commit({ puts: [ended("x", 1)] });
     await store.close();
-    const again = await openStore({ fs });
+    const again = await openStore({ fs, retention });
     expect(fs.files()[recordPath("x")]).toBeDefined();
-    const done = again.commit({ puts: [], deletes: ["x"] });
+    const done = again.commit({ puts: [ended("y", 2)] });
     expect(again.head.get("x")).toBeUndefined();
     expect(again.durable.get("x")).toBeDefined();
     await done;
@@ -117,12 +122,9 @@ describe("group commit", () => {
 
 describe("files", () => {
   test("the transaction file is exactly the indented JSON of what it carries, and then blanks", async () => {
-    const { fs, store } = await warmStore();
-    await store.commit({ puts: [claim("gone")] });
-    await store.commit({
-      puts: [claim("ünï", { note: "line\nbreak \u2028 \ud83d\ude00" })],
-      deletes: ["gone"],
-    });
+    const { fs, store } = await warmStore({ terminalMaxRecords: 1 });
+    await store.commit({ puts: [ended("gone", 1)] });
+    await store.commit({ puts: [ended("ünï", 2, { note: "line\nbreak \u2028 \ud83d\ude00" })] });
     const text = fs.files()[TRANSACTION] ?? "";
     const parsed = JSON.parse(text);
     expect(text.trimEnd()).toBe(fileJson(parsed).trimEnd());
@@ -286,7 +288,7 @@ describe("refusals", () => {
     const wide = claim("wide", { filler: "x".repeat(RECORD_MAX_BYTES) });
     expect(codeOf(() => store.commit({ puts: [wide] }))).toBe("record_too_large");
     expect(store.head.get("good")).toBeUndefined();
-    await store.settled();
+    await store.whenDurable();
     expect(fs.counts.operations).toBe(before);
     await store.commit({ puts: [claim("good")] });
   });
@@ -298,7 +300,7 @@ describe("refusals", () => {
       const waiting = [
         store.commit({ puts: [claim("a")] }),
         store.commit({ puts: [claim("b")] }),
-        store.settled(),
+        store.whenDurable(),
       ];
       const errors = await Promise.all(waiting.map(rejection));
       expect(errors.map((error) => error?.code)).toEqual(Array(3).fill("store_write_failed"));

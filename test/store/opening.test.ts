@@ -52,13 +52,14 @@ describe("a new directory", () => {
 
   test("gets guard and manifest before its first transaction, and never loses the requirement", async () => {
     const fs = createMemoryFileSystem();
-    const store = await openStore({ fs });
+    const store = await openStore({ fs, retention: { terminalMaxRecords: 0 } });
     await store.commit({ puts: [claim("a")] });
     const labels = fs.trace.map((operation) => operation.label);
     expect(labels.indexOf("guard.sync")).toBeLessThan(labels.indexOf("manifest.write"));
     expect(labels.indexOf("manifest.sync")).toBeLessThan(labels.indexOf("transaction.write"));
-    await store.commit({ puts: [], deletes: ["a"] });
+    await store.commit({ puts: [claim("a", { state: "expired" })] });
     await store.close();
+    expect(fs.files()[recordPath("a")]).toBeUndefined();
     const again = await openStore({ fs });
     await again.close();
     expect(JSON.parse(fs.files()[MANIFEST] ?? "").rollbackGuardRequired).toBe(true);

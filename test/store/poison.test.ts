@@ -104,7 +104,7 @@ async function work({ store, clock }: Opened): Promise<Outcome> {
         if (stored.ok) stored.value.release();
       }),
     ),
-    noting(store.settled()),
+    noting(store.whenDurable()),
   ]);
   clock.advance(1000);
   await Promise.all([
@@ -115,7 +115,7 @@ async function work({ store, clock }: Opened): Promise<Outcome> {
     ),
     put(claim("g", { state: "cancelled", updatedAt: at(4) })),
     put({ ...(store.head.get("m-1") ?? claim("m-1")), state: "cancelled", updatedAt: at(5) }),
-    noting(store.settled()),
+    noting(store.whenDurable()),
   ]);
   await put(claim("h", { filler: FILLER }));
   await quiet();

@@ -4,10 +4,9 @@ import type { ContinuationRecord, OriginContextRef } from "../record.ts";
 import type { OriginSnapshot } from "../snapshot.ts";
 import type { StoreStats } from "../store-files.ts";
 
-/** A set of whole new record versions and deletions, applied together. No id in both. */
+/** Whole new record versions, applied together. Only retention deletes. */
 export interface StoreChange {
   readonly puts: readonly ContinuationRecord[];
-  readonly deletes?: readonly string[];
 }
 
 export interface Page {
@@ -100,7 +99,7 @@ export interface ContinuationStore {
    */
   commit(change: StoreChange): Promise<void>;
   /** Resolves when what `head` shows now, of this record or of all, is durable; rejects as `commit` does. */
-  settled(continuationId?: string): Promise<void>;
+  whenDurable(continuationId?: string): Promise<void>;
   /**
    * Group activation (store-format.md §5), a barrier in the journal: flush; read the members from durable state;
    * publish the marker; commit every member as `pinned`; unlink the marker durably; only then other changes to

@@ -165,7 +165,7 @@ export function createLife(deps: {
     },
     async settle() {
       while (underWay.size > 0) await Promise.all(underWay);
-      if (store.fault() === undefined) await store.settled().catch(excuse);
+      if (store.fault() === undefined) await store.whenDurable().catch(excuse);
     },
   };
 }
