@@ -53,8 +53,8 @@ export interface OriginSettlement {
   pending(): OriginGroup[];
   /** Whether any record of this origin run is in the store, ended or not. Reads all of them: for the start only. */
   knows(originRunId: string): boolean;
-  /** Pins the pending members that are bound to this snapshot; resolves with how many. */
-  activate(group: OriginGroup, snapshotDigest: string): Promise<number>;
+  /** Pins the pending members that are bound to this snapshot. */
+  activate(group: OriginGroup, snapshotDigest: string): Promise<void>;
   /** Marks the pending members abandoned. */
   abandon(group: OriginGroup): Promise<void>;
 }

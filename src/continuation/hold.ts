@@ -1,7 +1,7 @@
 import { errorText } from "../core/errors.ts";
 import type { Logger } from "../core/ports/platform.ts";
 import type { ContinuationStore } from "../core/ports/store.ts";
-import { type ContinuationState, isSettled } from "../core/record.ts";
+import { type ContinuationRecord, type ContinuationState, isSettled } from "../core/record.ts";
 
 /**
  * Owns: which continuations wait for a release after a restore. What was not settled in the backup may have been
@@ -33,12 +33,17 @@ export interface RestoreHold {
 }
 
 /** States in which a held continuation waits for a proof or a release. */
-export const HELD_STATES: readonly ContinuationState[] = [
+const HELD_STATES: readonly ContinuationState[] = [
   "result_received",
   "synthesizing",
   "ready_to_deliver",
   "delivery_retry",
 ];
+
+/** Whether it waits for a proof or a release after a restore, rather than for what its state alone says. */
+export function isHeld(record: ContinuationRecord | undefined, hold: Pick<Hold, "has">): boolean {
+  return record !== undefined && HELD_STATES.includes(record.state) && hold.has(record.continuationId);
+}
 
 export function createHold(store: ContinuationStore, logger: Logger, from?: RestoreHold): Hold {
   const isOpen = (id: string) => {

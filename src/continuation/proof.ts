@@ -7,7 +7,7 @@ import type { ContinuationRecord } from "../core/record.ts";
 import { bounded } from "./bounded.ts";
 import { DELIVERY_TIMED_OUT } from "./delivery-job.ts";
 import type { ContinuationDeps } from "./deps.ts";
-import { HELD_STATES, type Hold } from "./hold.ts";
+import { type Hold, isHeld } from "./hold.ts";
 import type { Ledger } from "./ledger.ts";
 import { supportOf } from "./readiness.ts";
 import { type Decider, deliveryIsBound, type ProvedPost } from "./settle-delivered.ts";
@@ -24,8 +24,8 @@ import { type Decider, deliveryIsBound, type ProvedPost } from "./settle-deliver
  * I3. At most `maxConcurrent` look-ups run at a time.
  */
 export interface Prover {
-  /** Asks for every unknown and every held record. Never rejects. */
-  proveAll(): Promise<void>;
+  /** Asks soon for every unknown and every held record. Never throws. */
+  considerAll(): void;
   /** Asks soon, and again when absence can count. Never throws. */
   consider(continuationId: string): void;
   /** A channel came up: asks again for those that were asked for while theirs was not. Never throws. */
@@ -69,7 +69,7 @@ export function createProver(
     decider.exclusively(continuationId, async () => {
       const record = store.durable.get(continuationId);
       if (record === undefined) return refuse("not_found", "No such continuation.");
-      if (isHeld(record)) return proveHeld(record);
+      if (isHeld(record, hold)) return proveHeld(record);
       if (record.state !== "delivery_unknown") {
         return refuse(
           "not_delivery_unknown",
@@ -97,9 +97,6 @@ export function createProver(
       }
     });
 
-  const isHeld = (record: ContinuationRecord | undefined): boolean =>
-    record !== undefined && HELD_STATES.includes(record.state) && hold.has(record.continuationId);
-
   const proveHeld = async (record: ContinuationRecord): Promise<Result<ContinuationRecord>> => {
     const destination = record.replyToConversationId;
     if (destination === undefined || !deliveryIsBound(store.secret, record)) return ok(record);
@@ -115,7 +112,7 @@ export function createProver(
 
   const unproved = (continuationId: string): ContinuationRecord | undefined => {
     const record = store.durable.get(continuationId);
-    return record?.state === "delivery_unknown" || isHeld(record) ? record : undefined;
+    return record?.state === "delivery_unknown" || isHeld(record, hold) ? record : undefined;
   };
 
   const isChannelDown = (record: ContinuationRecord): boolean =>
@@ -179,16 +176,15 @@ export function createProver(
   const unsubscribe = store.onDurable((changed) => {
     if (hold.size === 0) return;
     // The result of a claim that is held; what it led to before may have been posted.
-    for (const id of changed) if (hold.has(id) && isHeld(store.durable.get(id))) consider(id);
+    for (const id of changed) if (hold.has(id) && isHeld(store.durable.get(id), hold)) consider(id);
   });
 
   return {
-    async proveAll() {
+    considerAll() {
       // The oldest first, as in the worker: a channel that hangs must not keep them waiting behind newer ones.
       const unknown = store.durable.inStates(["delivery_unknown"]).toReversed();
       for (const record of unknown) consider(record.continuationId);
-      for (const id of hold.ids()) if (isHeld(store.durable.get(id))) consider(id);
-      while (running.size > 0) await Promise.all(running);
+      for (const id of hold.ids()) if (isHeld(store.durable.get(id), hold)) consider(id);
     },
     consider,
     announceReady() {

@@ -81,7 +81,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
   const recover = () => {
     recovered ??= (async () => {
       await endInterrupted();
-      void prover.proveAll();
+      prover.considerAll();
     })();
     return recovered;
   };

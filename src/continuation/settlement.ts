@@ -33,8 +33,7 @@ export function createOriginSettlement(deps: ContinuationDeps, ledger: Ledger): 
     },
     knows: (originRunId) => store.durable.knowsRun(originRunId),
     async activate(group, snapshotDigest) {
-      const activated = await store.activate(group, snapshotDigest, new Date(clock.now()).toISOString());
-      return activated.length;
+      await store.activate(group, snapshotDigest, new Date(clock.now()).toISOString());
     },
     async abandon(group) {
       await ledger.applyAll(idsOf(pendingMembers(store, group)), () => ({ kind: "abandon_origin" }));
@@ -82,8 +81,7 @@ export function createIssuer(
         capabilities.set(serverName, capability.values);
         open.push(capability);
       }
-      const pending = () =>
-        store.head.members(group).filter((record) => record.originContextState === "pending");
+      const pending = () => pendingMembers(store, group);
 
       return {
         capabilities,

@@ -7,16 +7,10 @@ import type {
   OwedItem,
   WatchEvent,
 } from "../core/wire.ts";
-import { HELD_STATES, type Hold } from "./hold.ts";
+import { type Hold, isHeld } from "./hold.ts";
 
 /** What the status needs of the hold. */
 export type Held = Pick<Hold, "has" | "size">;
-const NOTHING_HELD: Held = { has: () => false, size: 0 };
-
-/** Whether it waits for a release after a restore, rather than for what its state alone says. */
-function isHeld(record: ContinuationRecord, hold: Held): boolean {
-  return HELD_STATES.includes(record.state) && hold.has(record.continuationId);
-}
 
 /** What may be seen of a record: never payload, text, destination or token. */
 export function statusOf(record: ContinuationRecord): ContinuationStatus {
@@ -47,11 +41,7 @@ export function statusOf(record: ContinuationRecord): ContinuationStatus {
 }
 
 /** The status, its timeline (records of older runtimes have none) and what it waits for. */
-export function detailOf(
-  record: ContinuationRecord,
-  nowMs: number,
-  hold: Held = NOTHING_HELD,
-): ContinuationDetail {
+export function detailOf(record: ContinuationRecord, nowMs: number, hold: Held): ContinuationDetail {
   const waitsFor = waitsForOf(record, nowMs, hold);
   return {
     ...statusOf(record),
@@ -61,11 +51,7 @@ export function detailOf(
 }
 
 /** One sentence: what must happen next, and who does it. Undefined when nothing is left to happen. */
-export function waitsForOf(
-  record: ContinuationRecord,
-  nowMs: number,
-  hold: Held = NOTHING_HELD,
-): string | undefined {
+export function waitsForOf(record: ContinuationRecord, nowMs: number, hold: Held): string | undefined {
   if (isHeld(record, hold)) return HELD;
   const own = waitsForState(record, nowMs);
   const later = record.state === "claimed" && hold.has(record.continuationId);
@@ -119,12 +105,12 @@ export const NOT_KEPT: readonly ContinuationState[] = [
 ];
 
 /** Nothing happens by itself any more, and a person can still do something. */
-export function needsPerson(record: ContinuationRecord, nowMs: number, hold: Held = NOTHING_HELD): boolean {
+export function needsPerson(record: ContinuationRecord, nowMs: number, hold: Held): boolean {
   if (record.state === "dead_lettered") return canBeRetried(record, nowMs);
   return isHeld(record, hold) || record.state === "delivery_unknown";
 }
 
-export function owedOf(record: ContinuationRecord, nowMs: number, hold: Held = NOTHING_HELD): OwedItem {
+export function owedOf(record: ContinuationRecord, nowMs: number, hold: Held): OwedItem {
   return {
     ...statusOf(record),
     ageMs: Math.max(0, nowMs - Date.parse(record.createdAt)),
@@ -153,11 +139,7 @@ export function watchEventOf(record: ContinuationRecord): WatchEvent {
 }
 
 /** Health by the rules of seed-000: unhealthy, degraded, healthy. A poisoned store is unhealthy. */
-export function healthOf(
-  store: ContinuationStore,
-  nowMs: number,
-  hold: Held = NOTHING_HELD,
-): ContinuationHealth {
+export function healthOf(store: ContinuationStore, nowMs: number, hold: Held): ContinuationHealth {
   const counts = store.durable.counts();
   const stats = store.durable.stats();
   const fault = store.fault();

@@ -25,6 +25,9 @@ const PRIVATE: Partial<ContinuationRecord> = {
   routeName: "canary-route",
 };
 
+const NOTHING_HELD = { has: () => false, size: 0 };
+const ALL_HELD = { has: () => true, size: 1 };
+
 test("no view of a record shows anything private, in any state", () => {
   for (const state of STATES) {
     for (const originContextState of [
@@ -37,13 +40,16 @@ test("no view of a record shows anything private, in any state", () => {
     ] as const) {
       const record = { ...recordIn(state), ...PRIVATE, originContextState };
       const status = statusOf(record);
-      const detail = detailOf(record, NOW_MS);
-      const owed = owedOf(record, NOW_MS);
       expect(statusSchema.strict().safeParse(status).success).toBe(true);
-      expect(statusDetailSchema.strict().safeParse(detail).success).toBe(true);
-      expect(owedItemSchema.strict().safeParse(owed).success).toBe(true);
       expect([status.state, status.originContext.state]).toEqual([state, originContextState]);
-      expect(JSON.stringify([status, detail, owed, watchEventOf(record)])).not.toContain("canary");
+      expect(JSON.stringify([status, watchEventOf(record)])).not.toContain("canary");
+      for (const held of [NOTHING_HELD, ALL_HELD]) {
+        const detail = detailOf(record, NOW_MS, held);
+        const owed = owedOf(record, NOW_MS, held);
+        expect(statusDetailSchema.strict().safeParse(detail).success).toBe(true);
+        expect(owedItemSchema.strict().safeParse(owed).success).toBe(true);
+        expect(JSON.stringify([detail, owed])).not.toContain("canary");
+      }
     }
   }
 });
@@ -67,6 +73,7 @@ test("health is unhealthy for what needs a person, degraded for what is open or 
         },
       },
       NOW_MS,
+      NOTHING_HELD,
     );
   const table = [
     [health({}), "healthy"],

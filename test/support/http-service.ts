@@ -53,7 +53,7 @@ export function createFakeService() {
         throw new Error("not part of http");
       },
     },
-    origins: { pending: () => [], knows: () => true, activate: async () => 0, abandon: async () => {} },
+    origins: { pending: () => [], knows: () => true, activate: async () => {}, abandon: async () => {} },
     claims: {
       authenticate: (token) =>
         token === TOKENS.claim
