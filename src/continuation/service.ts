@@ -22,8 +22,9 @@ export interface ContinuationServiceOptions extends ContinuationDeps {
 
 /**
  * Composes the continuation domain over an open store. Nothing runs until `recover` or `startWorker`, which first end what a
- * dead process left half done: interrupted synthesis and delivery become terminal and are never repeated. After a
- * restore, what was unfinished is held (hold.ts).
+ * dead process left half done: an interrupted synthesis ends and is never repeated; an interrupted post is of unknown
+ * outcome and is repeated only when it is proved absent, or an operator says so. After a restore, what was unfinished is
+ * held (hold.ts).
  */
 export function createContinuationService(options: ContinuationServiceOptions): ContinuationService {
   const { store, clock, logger } = options;

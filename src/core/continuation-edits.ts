@@ -12,7 +12,7 @@ import type { HistoryOutcome } from "./ports/delivery.ts";
 import { type ContinuationRecord, type Receipt, recordFileBytes } from "./record.ts";
 import { settleRecord } from "./retention.ts";
 
-/** The ends and edits that the transitions are made of. Only `continuation-transition.ts` imports this. */
+/** The ends and edits that the transitions are made of. Only `continuation-transition.ts` and `continuation-recovery.ts` import this. */
 
 export const NO_LEASE = { leaseOwner: undefined, leaseUntil: undefined } as const;
 

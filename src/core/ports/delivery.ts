@@ -46,7 +46,7 @@ export type HistoryOutcome =
   | { readonly recorded: true }
   | { readonly recorded: false; readonly code: string };
 
-/** Conversation history as the continuation service needs it. Neither method can post. */
+/** Conversation history as the continuation service needs it. It can't post. */
 export interface DeliveredHistory {
   /**
    * Appends a delivered answer to the exact origin conversation and, when the route's current bucket is another
