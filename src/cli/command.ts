@@ -29,6 +29,9 @@ export function branch(
   });
 }
 
+/** The hidden command that guards the MCP servers of a host, which starts it. */
+export const GUARD_COMMAND = "mcp-guard";
+
 /** Flags of every command that reads the configuration. */
 export const CONFIG_ARGS = {
   config: {

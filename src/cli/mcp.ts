@@ -1,5 +1,5 @@
 import type { CommandDef } from "citty";
-import { branch, leaf } from "./command.ts";
+import { branch, GUARD_COMMAND, leaf } from "./command.ts";
 import type { CliIo } from "./io.ts";
 
 /** `mono-agent mcp`: for people who connect MCP servers. Without an action it lists them. */
@@ -19,10 +19,10 @@ export function mcpCommand(io: CliIo): CommandDef {
 
 /** Not for people: the process that a host starts to end its MCP servers when it is killed itself. */
 export function mcpGuardCommand(): CommandDef {
-  const command = leaf("mcp-guard", "Guard of a host's MCP servers (started by the host)", {}, async () => {
+  const command = leaf(GUARD_COMMAND, "Guard of a host's MCP servers (started by the host)", {}, async () => {
     const { runMcpGuard } = await import("../host/mcp-guard.ts");
     await runMcpGuard();
     return 0;
   });
-  return { ...command, meta: { name: "mcp-guard", hidden: true } };
+  return { ...command, meta: { name: GUARD_COMMAND, hidden: true } };
 }

@@ -1,5 +1,5 @@
 import type { CommandDef } from "citty";
-import { branch } from "./command.ts";
+import { branch, GUARD_COMMAND } from "./command.ts";
 import type { CliIo, ExitCode } from "./io.ts";
 import { runCli } from "./run.ts";
 
@@ -16,7 +16,7 @@ export function rootCommand(io: CliIo): CommandDef {
     continuations: async () => (await import("./continuations/command.ts")).continuationsCommand(io),
     model: async () => (await import("./model.ts")).modelCommand(io),
     mcp: async () => (await import("./mcp.ts")).mcpCommand(io),
-    "mcp-guard": async () => (await import("./mcp.ts")).mcpGuardCommand(),
+    [GUARD_COMMAND]: async () => (await import("./mcp.ts")).mcpGuardCommand(),
     config: async () => (await import("./config.ts")).configCommand(io),
     torture: async () => (await import("./torture.ts")).tortureCommand(io),
     demo: async () => (await import("./demo/command.ts")).demoCommand(io),

@@ -4,7 +4,7 @@ import { CliError, errorText, StoreError } from "../core/errors.ts";
 import type { Logger } from "../core/ports/platform.ts";
 import type { MonoAgentApp } from "../host/index.ts";
 import { createLogger, LOG_LEVELS } from "../platform/logger.ts";
-import { CONFIG_ARGS, leaf } from "./command.ts";
+import { CONFIG_ARGS, GUARD_COMMAND, leaf } from "./command.ts";
 import type { CliIo } from "./io.ts";
 import { requireSameSelections } from "./mcp/reload.ts";
 import { type ConfigFlags, configOf } from "./settings.ts";
@@ -44,7 +44,7 @@ export function serveCommand(io: CliIo): CommandDef {
       config,
       logger,
       env,
-      guardCommand: [...io.self, "mcp-guard"],
+      guardCommand: [...io.self, GUARD_COMMAND],
     }).catch((error: unknown) => {
       throw withWayOut(
         error,

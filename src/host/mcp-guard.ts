@@ -3,9 +3,6 @@ import { runProcessGuard } from "../mcp/process-guard.ts";
 import { createClock } from "../platform/clock.ts";
 import { isRunning, processesWithEnvironment, signalGroup } from "../platform/process-table.ts";
 
-/** The hidden command of the binary that is the guard of a host's MCP servers. */
-export const GUARD_COMMAND = "mcp-guard";
-
 /**
  * How a program that embeds the host starts the guard: its runtime runs our source. A compiled program has no such
  * file, and must name a command of its own that calls `runMcpGuard`; without one there is no guard.

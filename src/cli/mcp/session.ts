@@ -4,7 +4,7 @@ import { createClock } from "../../platform/clock.ts";
 import { createFileSystem } from "../../platform/filesystem.ts";
 import { createIds } from "../../platform/ids.ts";
 import { createLogger, type LogLevel } from "../../platform/logger.ts";
-import { CONFIG_ARGS, JSON_ARG } from "../command.ts";
+import { CONFIG_ARGS, GUARD_COMMAND, JSON_ARG } from "../command.ts";
 import type { CliIo } from "../io.ts";
 import { type ConfigFlags, configOf } from "../settings.ts";
 
@@ -43,7 +43,7 @@ export function mcpSession(
     ids: createIds(),
     fs: createFileSystem(),
     logger: createLogger({ level, json: false, color: io.errColor, write: io.err }),
-    guardCommand: [...io.self, "mcp-guard"],
+    guardCommand: [...io.self, GUARD_COMMAND],
   };
   return { config, deps };
 }
