@@ -112,14 +112,13 @@ export const ERROR_TABLE = {
   turns_unsafe_file: row(500),
   turns_failed: row(500, "unknown"),
   commit_in_doubt: row(500, "unknown"),
-  // Model, MCP, channels
+  // Model, MCP, listener
   model_failed: row(502, "unknown"),
   model_unavailable: row(502, "later"),
   model_rejected: row(502, "never"),
   model_unconfigured: row(500, "never"),
   mcp_failed: row(502, "unknown"),
   unsupported_continuation_server: row(500, "never"),
-  channel_failed: row(502, "unknown"),
   listen_failed: row(503, "later"),
   // Command line
   usage: row(400, "never", 2),
@@ -238,12 +237,6 @@ export class BugError extends Error {
 
 export function assert(condition: unknown, invariant: string): asserts condition {
   if (!condition) throw new BugError(`broken invariant: ${invariant}`);
-}
-
-/** Takes the value of a result or throws its refusal as a typed error of the given domain. */
-export function unwrap<T>(result: Result<T>, Domain: new (code: ErrorCode, message: string) => AppError): T {
-  if (result.ok) return result.value;
-  throw new Domain(result.refusal.code, result.refusal.message);
 }
 
 /** What may be logged of an error from outside (a channel, a model): its code or class, never its words. */

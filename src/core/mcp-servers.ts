@@ -106,7 +106,6 @@ export type McpServerSpec = z.infer<typeof mcpServerSchema> & {
 };
 
 export const mcpFileSchema = z.object({ mcpServers: z.record(serverNameSchema, mcpServerSchema) });
-export type McpFile = z.infer<typeof mcpFileSchema>;
 
 /** Whether the server takes part at all. */
 export function isEnabled(spec: McpServerSpec): boolean {

@@ -33,7 +33,6 @@ export const ORIGIN_CONTEXT_STATES = [
   "scrubbed",
 ] as const;
 export const originContextStateSchema = z.enum(ORIGIN_CONTEXT_STATES);
-export type OriginContextState = z.infer<typeof originContextStateSchema>;
 
 const text = z.string().min(1);
 const HEX64 = "must be 64 lower-case hex digits";
@@ -53,7 +52,6 @@ export const originContextRefSchema = z.strictObject({
 export type OriginContextRef = z.infer<typeof originContextRefSchema>;
 
 export const lastErrorSchema = z.looseObject({ code: text, reason: z.string(), at: dateText });
-export type LastError = z.infer<typeof lastErrorSchema>;
 
 export const receiptSchema = z
   .looseObject({
@@ -79,7 +77,6 @@ export const receiptSchema = z
 export type Receipt = z.infer<typeof receiptSchema>;
 
 export const timelineEntrySchema = z.looseObject({ at: dateText, what: text, code: text.optional() });
-export type TimelineEntry = z.infer<typeof timelineEntrySchema>;
 
 export const recordSchema = z.looseObject({
   continuationId: text,

@@ -77,7 +77,6 @@ export const turnRequestSchema = z.strictObject({
     .max(ATTACHMENTS_MAX, `must be at most ${ATTACHMENTS_MAX}`)
     .optional(),
 });
-export type TurnRequest = z.infer<typeof turnRequestSchema>;
 
 /** What an observer of a conversation sees. Committed events carry `seq`; previews (deltas) do not and are best effort. */
 export const conversationEventSchema = z.discriminatedUnion("type", [

@@ -37,7 +37,7 @@ export async function readBody<T>(
  * Reads the body as JSON. Refusals: 413 `payload_too_large`, 408 `request_timeout` after `BODY_READ_TIMEOUT_MS`, and
  * 400 `invalid_json` for a broken body, invalid UTF-8, invalid JSON or nesting beyond `JSON_MAX_DEPTH`.
  */
-export async function readJson(request: Request, bounds: BodyBounds): Promise<Result<unknown>> {
+async function readJson(request: Request, bounds: BodyBounds): Promise<Result<unknown>> {
   const bytes = await readBytes(request, bounds);
   if (!bytes.ok) return bytes;
   if (bytes.value.length === 0 && bounds.emptyAs !== undefined) return ok(bounds.emptyAs);
