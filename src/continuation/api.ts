@@ -23,8 +23,8 @@ import type {
  */
 export interface ContinuationService {
   /**
-   * Ends what a dead process left half done, and begins to ask the channels what became of unknown posts. Only the first
-   * call does something.
+   * Ends what a dead process left half done, and begins to ask the channels what became of unknown posts and, each hour,
+   * to drop what has passed an age limit. Only the first call does something.
    */
   recover(): Promise<void>;
   /** The same, and then starts the worker. */

@@ -12,6 +12,7 @@ import { isReady } from "./readiness.ts";
 import { createResultEntry } from "./results.ts";
 import { createDecider } from "./settle-delivered.ts";
 import { createIssuer, createOriginSettlement } from "./settlement.ts";
+import { createSweeper } from "./sweeper.ts";
 import { createSynthesisJob } from "./synthesis-job.ts";
 import { createWorker } from "./worker.ts";
 
@@ -57,6 +58,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
       }
     },
   });
+  const sweeper = createSweeper({ store, clock, logger });
   const announceReady = () => {
     worker.announceReady();
     prover.announceReady();
@@ -82,6 +84,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
   const recover = () => {
     recovered ??= (async () => {
       await endInterrupted();
+      sweeper.start();
       prover.considerAll();
     })();
     return recovered;
@@ -109,6 +112,7 @@ export function createContinuationService(options: ContinuationServiceOptions): 
     async stop() {
       outside.close();
       silence?.();
+      sweeper.stop();
       await worker.stop(() => stop.abort());
       stop.abort();
       await prover.stop();

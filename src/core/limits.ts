@@ -57,6 +57,8 @@ export const DELIVERY_MAX_ATTEMPTS = 20;
  * somebody sets, so due times and deadlines are looked at again after it.
  */
 export const WAKE_MAX_MS = 1 * MINUTE_MS;
+/** How often a host without commits drops what has passed an age limit of `continuations.retention`; ours. */
+export const RETENTION_SWEEP_MS = 1 * HOUR_MS;
 /** Added to the delivery time-out before an absent post counts as proved (protocol.md, last paragraph). */
 export const ABSENCE_GRACE_MS = 5 * MINUTE_MS;
 export const SYNTHESIS_TEXT_MAX_CHARS = 200_000;

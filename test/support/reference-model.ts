@@ -19,6 +19,7 @@ import {
 
 const SECOND = 1000;
 const GRACE_MS = 300_000;
+const SWEEP_MS = 3_600_000;
 const THIRTY_DAYS = 30 * 86_400_000;
 
 export function createReferenceModel(startMs: number, weather: Weather, runCount: number, setup: Setup) {
@@ -27,6 +28,8 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
     now: startMs,
     weather,
     working: false,
+    /** When retention looks at ages next, whatever is committed. */
+    sweepAt: undefined as number | undefined,
     owed: new Map<number, Owed>(),
     /** What retention dropped since the command began. */
     gone: new Map<number, Owed>(),
@@ -53,7 +56,7 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
 
   const isAged = (owed: Owed) => isSettled(owed) && model.now - owed.updatedAt > keep.terminalMaxAgeMs;
 
-  /** What each commit and each opening drops: settled ones and their texts beyond the limits, the oldest first. */
+  /** What each commit, each opening and each hour of work drops: settled ones and their texts beyond the limits, the oldest first. */
   function retain() {
     const settled = [...model.owed].filter(([, owed]) => isSettled(owed));
     settled.sort(([, a], [, b]) => oldestFirst(b, a));
@@ -314,7 +317,7 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
   }
 
   function nextEvent(): number {
-    let next = Number.POSITIVE_INFINITY;
+    let next = model.sweepAt ?? Number.POSITIVE_INFINITY;
     for (const owed of all()) {
       const times = [owed.call?.ends, owed.look?.ends, owed.lookAgain];
       if (model.working && !isTerminal(owed)) {
@@ -487,10 +490,15 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
 
     /** Time goes on. While the host stops, only what runs already ends. */
     advance(target: number, stopping = false) {
+      if (stopping) model.sweepAt = undefined;
       for (;;) {
         const next = nextEvent();
         if (next > target) break;
         model.now = next;
+        if (next === model.sweepAt) {
+          retain();
+          model.sweepAt = next + SWEEP_MS;
+        }
         timeOut(stopping);
         if (!stopping) workAll();
       }
@@ -512,12 +520,14 @@ export function createReferenceModel(startMs: number, weather: Weather, runCount
       unknown.sort((a, b) => a.createdAt - b.createdAt || (a.id < b.id ? -1 : 1));
       for (const owed of unknown) consider(owed);
       model.working = true;
+      model.sweepAt = model.now + SWEEP_MS;
       workAll();
     },
 
     /** Nothing in memory survives, and the next process opens the store. */
     die() {
       model.working = false;
+      model.sweepAt = undefined;
       model.looks = [];
       model.missed = [];
       for (const run of model.runs) Object.assign(run, { issued: false, open: false });

@@ -107,7 +107,10 @@ export interface ContinuationStore {
    * `snapshotDigest`. Idempotent: without such members it does nothing and resolves with none.
    */
   activate(group: OriginGroup, snapshotDigest: string, activatedAt: string): Promise<string[]>;
-  /** Age-based retention; call it now and then. Resolves when what it drops is durable. */
+  /**
+   * Age-based retention without a commit. The service asks for it each hour; a host that uses the store by itself has to.
+   * Resolves when what it drops is durable.
+   */
   sweep(nowMs: number): Promise<void>;
   /** Called after each durable commit with the changed ids. Returns an unsubscribe function. */
   onDurable(listener: (changed: readonly string[]) => void): () => void;
