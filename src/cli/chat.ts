@@ -15,7 +15,7 @@ import { pipedChat } from "./chat/piped.ts";
 import { createScreen } from "./chat/screen.ts";
 import { CONFIG_ARGS, leaf } from "./command.ts";
 import type { CliIo, ExitCode } from "./io.ts";
-import { readOwnerOnlyText } from "./owner-secret.ts";
+import { readSecretText } from "./owner-secret.ts";
 import { configOf } from "./settings.ts";
 import { programOf } from "./shell.ts";
 
@@ -66,7 +66,7 @@ function clientOf(
   }
   const address = `http://${hostAndPort(terminal)}`;
   const path = join(host.stateDir, TERMINAL_TOKEN_FILE);
-  const token = readOwnerOnlyText(createFileSystem(), path)?.trim();
+  const token = readSecretText(createFileSystem(), path)?.trim();
   if (token === undefined) throw new CliError("host_unreachable", noHostAt(address, program));
   if (!TERMINAL_TOKEN_PATTERN.test(token)) {
     throw new CliError("operation_failed", `${path} does not hold a token`);

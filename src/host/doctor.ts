@@ -1,11 +1,11 @@
 import { join } from "node:path";
+import { readTerminalToken } from "../channels/terminal/token.ts";
 import type { LoadedConfig } from "../config/load.ts";
 import { hostAndPort } from "../core/address.ts";
-import { AppError, ConfigError } from "../core/errors.ts";
+import { AppError, ChannelError, ConfigError } from "../core/errors.ts";
 import { isEnabled, serverTransport } from "../core/mcp-servers.ts";
-import { ownerOnlyProblem } from "../core/owner-only.ts";
 import { FileFault, type FileSystem } from "../core/ports/platform.ts";
-import { TERMINAL_TOKEN_FILE, TERMINAL_TOKEN_PATTERN } from "../core/terminal.ts";
+import { TERMINAL_TOKEN_FILE } from "../core/terminal.ts";
 import { checkTurns } from "../turns/check.ts";
 import { continuationsSection } from "./doctor-continuations.ts";
 import type { DoctorReport, DoctorSection, SectionStatus } from "./doctor-report.ts";
@@ -20,10 +20,6 @@ import { stateFolderProblem } from "./state-folder.ts";
  */
 
 export type { DoctorReport, DoctorSection } from "./doctor-report.ts";
-
-const TOKEN_LABEL = "terminal-token.check";
-/** Enough to tell a token and its newline from anything longer. */
-const TOKEN_MAX_BYTES = 256;
 
 export interface DoctorInput {
   /** The configuration, or why there is none. */
@@ -177,7 +173,7 @@ function terminalSection({ terminal, host }: LoadedConfig, fs: FileSystem): Doct
     return { id: "terminal", label, status: "disabled", details: ["terminal.enabled is false"] };
   }
   const admitted = terminal.allow === undefined ? "every conversation" : terminal.allow.join(", ") || "none";
-  const problem = tokenProblem(fs, join(host.stateDir, TERMINAL_TOKEN_FILE));
+  const problem = tokenProblem(fs, host.stateDir);
   return {
     id: "terminal",
     label,
@@ -186,24 +182,17 @@ function terminalSection({ terminal, host }: LoadedConfig, fs: FileSystem): Doct
   };
 }
 
-/** Why the channel would refuse its token file, as the start decides it. A missing one is made by the start. */
-function tokenProblem(fs: FileSystem, path: string): [string] | undefined {
-  const remedy = "delete it to get a new token, or repair its owner and mode";
+/** Why the start would refuse the token file. A missing one is made by the start. */
+function tokenProblem(fs: FileSystem, stateDir: string): [string] | undefined {
   try {
-    const stat = fs.lstat(path, TOKEN_LABEL);
-    if (stat === undefined) return undefined;
-    const unsafe = ownerOnlyProblem(stat, fs.uid);
-    if (unsafe !== undefined) return [`${path} ${unsafe}; ${remedy}`];
-    const file = fs.open(path, TOKEN_LABEL);
-    if (file === undefined) return undefined;
-    try {
-      const text = new TextDecoder().decode(file.read(TOKEN_MAX_BYTES)).trimEnd();
-      return TERMINAL_TOKEN_PATTERN.test(text) ? undefined : [`${path} does not hold a token; ${remedy}`];
-    } finally {
-      file.close();
-    }
+    readTerminalToken(fs, stateDir);
+    return undefined;
   } catch (error) {
+    if (error instanceof ChannelError) return [error.message];
     if (!(error instanceof FileFault)) throw error;
-    return [`${path} can't be read (${error.errno}); ${remedy}`];
+    const path = join(stateDir, TERMINAL_TOKEN_FILE);
+    return [
+      `${path} can't be read (${error.errno}); delete it to get a new token, or repair its owner and mode`,
+    ];
   }
 }

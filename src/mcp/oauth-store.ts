@@ -3,8 +3,9 @@ import { z } from "zod";
 import { McpError } from "../core/errors.ts";
 import { fileJson } from "../core/json.ts";
 import { KIB, SECOND_MS } from "../core/limits.ts";
-import { ownerOnlyProblem } from "../core/owner-only.ts";
+import { readOwnerOnlyText } from "../core/owner-only.ts";
 import type { Clock, FileSystem, OwnershipLock } from "../core/ports/platform.ts";
+import { replaceSteps } from "../core/secure-files.ts";
 
 /**
  * Owns: the owner-only file of one server's login: the client that was registered, and its tokens.
@@ -97,23 +98,11 @@ export function createOAuthStore(options: OAuthStoreOptions): OAuthStore {
     serverUrl,
     path,
     read() {
-      const named = fs.lstat(path, "mcp-login.lstat");
-      if (named === undefined) return undefined;
-      if (named.kind !== "file") throw unsafe("is not a regular file");
-      const file = fs.open(path, "mcp-login.open");
-      if (file === undefined) return undefined;
-      let text: string;
-      try {
-        // The open descriptor decides: the name may point elsewhere by now.
-        const stat = file.stat();
-        const problem = ownerOnlyProblem(stat, fs.uid);
-        if (problem !== undefined) throw unsafe(problem);
-        if (stat.size > FILE_MAX_BYTES) throw unsafe("is too big for a login");
-        text = new TextDecoder().decode(file.read(FILE_MAX_BYTES));
-      } finally {
-        file.close();
-      }
-      const parsed = loginSchema.safeParse(jsonOf(text));
+      const found = readOwnerOnlyText(fs, path, FILE_MAX_BYTES, "mcp-login.read");
+      if (found === undefined) return undefined;
+      if (found.kind === "unsafe") throw unsafe(found.problem);
+      if (found.kind === "too_big") throw unsafe("is too big for a login");
+      const parsed = loginSchema.safeParse(jsonOf(found.text));
       if (!parsed.success) throw unsafe("does not hold a login");
       const { schemaVersion: _, serverUrl: own, ...login } = parsed.data;
       return own === serverUrl ? login : undefined;
@@ -126,8 +115,7 @@ export function createOAuthStore(options: OAuthStoreOptions): OAuthStore {
         { op: "mkdir", path: folder, mode: 0o700, existsOk: true, label: "mcp-login.folder" },
         // What an earlier crash left there was never used.
         { op: "unlink", path: temporary, missingOk: true, label: "mcp-login.clear" },
-        { op: "write", path: temporary, data, mode: 0o600, sync: true, label: "mcp-login.write" },
-        { op: "rename", from: temporary, to: path, label: "mcp-login.publish" },
+        ...replaceSteps(path, temporary, data, "mcp-login"),
         { op: "syncDir", path: folder, label: "mcp-login.sync" },
       ]);
     },

@@ -1,7 +1,8 @@
 import { join } from "node:path";
 import { ChannelError } from "../../core/errors.ts";
-import { ownerOnlyProblem } from "../../core/owner-only.ts";
+import { readOwnerOnlyText } from "../../core/owner-only.ts";
 import type { FileSystem, Ids } from "../../core/ports/platform.ts";
+import { replaceSteps } from "../../core/secure-files.ts";
 import { TERMINAL_TOKEN_FILE, TERMINAL_TOKEN_PATTERN } from "../../core/terminal.ts";
 
 const TOKEN_BYTES = 32;
@@ -20,8 +21,7 @@ export interface TokenDeps {
  * The caller owns the state directory, so nobody else creates the file meanwhile.
  */
 export async function loadTerminalToken({ fs, ids, stateDir }: TokenDeps): Promise<string> {
-  const path = join(stateDir, TERMINAL_TOKEN_FILE);
-  const known = readToken(fs, path);
+  const known = readTerminalToken(fs, stateDir);
   if (known !== undefined) return known;
   const token = ids.token(TOKEN_BYTES);
   const temporary = join(stateDir, `.${TERMINAL_TOKEN_FILE}.tmp`);
@@ -29,36 +29,21 @@ export async function loadTerminalToken({ fs, ids, stateDir }: TokenDeps): Promi
     { op: "mkdir", path: stateDir, mode: 0o700, existsOk: true, label: "terminal-token.folder" },
     // What an earlier crash left there was never used.
     { op: "unlink", path: temporary, missingOk: true, label: "terminal-token.clear" },
-    {
-      op: "write",
-      path: temporary,
-      data: `${token}\n`,
-      mode: 0o600,
-      sync: true,
-      label: "terminal-token.write",
-    },
-    { op: "rename", from: temporary, to: path, label: "terminal-token.publish" },
+    ...replaceSteps(join(stateDir, TERMINAL_TOKEN_FILE), temporary, `${token}\n`, "terminal-token"),
     { op: "syncDir", path: stateDir, label: "terminal-token.sync" },
   ]);
   return token;
 }
 
-function readToken(fs: FileSystem, path: string): string | undefined {
-  const named = fs.lstat(path, "terminal-token.lstat");
-  if (named === undefined) return undefined;
-  if (named.kind !== "file") throw unsafe(path, ownerOnlyProblem(named, fs.uid) ?? "is not a regular file");
-  const file = fs.open(path, "terminal-token.open");
-  if (file === undefined) return undefined;
-  try {
-    // The open descriptor decides: the name may point elsewhere by now.
-    const problem = ownerOnlyProblem(file.stat(), fs.uid);
-    if (problem !== undefined) throw unsafe(path, problem);
-    const text = new TextDecoder().decode(file.read(MAX_BYTES)).trimEnd();
-    if (!TERMINAL_TOKEN_PATTERN.test(text)) throw unsafe(path, "does not hold a token");
-    return text;
-  } finally {
-    file.close();
-  }
+/** The token in the file; undefined when there is none yet. Throws what `loadTerminalToken` rejects with. */
+export function readTerminalToken(fs: FileSystem, stateDir: string): string | undefined {
+  const path = join(stateDir, TERMINAL_TOKEN_FILE);
+  const found = readOwnerOnlyText(fs, path, MAX_BYTES, "terminal-token.read");
+  if (found === undefined) return undefined;
+  if (found.kind === "unsafe") throw unsafe(path, found.problem);
+  const text = found.kind === "text" ? found.text.trimEnd() : "";
+  if (!TERMINAL_TOKEN_PATTERN.test(text)) throw unsafe(path, "does not hold a token");
+  return text;
 }
 
 function unsafe(path: string, problem: string): ChannelError {

@@ -7,7 +7,7 @@ import { SECOND_MS } from "../../core/limits.ts";
 import type { FileSystem } from "../../core/ports/platform.ts";
 import { STORE_ENTRIES } from "../../core/store-files.ts";
 import { errorBodySchema } from "../../core/wire.ts";
-import { readOwnerOnlyText } from "../owner-secret.ts";
+import { readSecretText } from "../owner-secret.ts";
 
 /** Longer than the host's own bound on stopping, so that an answer it still gives is seen. */
 const REQUEST_TIMEOUT_MS = 30 * SECOND_MS;
@@ -72,7 +72,7 @@ export function createOperatorClient(config: LoadedConfig, fs: FileSystem, progr
 /** The secret of a state directory. Throws `CliError` that names the way out when it can't be trusted. */
 function readServiceSecret(stateDir: string, fs: FileSystem, program: string): Uint8Array {
   const path = join(stateDir, STORE_ENTRIES.secret);
-  const text = readOwnerOnlyText(fs, path);
+  const text = readSecretText(fs, path);
   const remedy = "restore it from a backup";
   if (text === undefined) {
     if (!hasRecords(stateDir, fs)) throw noState(stateDir, program);

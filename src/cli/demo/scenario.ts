@@ -8,7 +8,7 @@ import type { Message } from "../../core/turn.ts";
 import { type ContinuationDetail, listAnswerSchema, statusDetailSchema } from "../../core/wire.ts";
 import { createFileSystem } from "../../platform/filesystem.ts";
 import { createOperatorClient, type OperatorClient } from "../continuations/operator-client.ts";
-import { readOwnerOnlyText } from "../owner-secret.ts";
+import { readSecretText } from "../owner-secret.ts";
 import { programOf } from "../shell.ts";
 import { freePort, type HostProcess, type Place, runCommand, startHost, until } from "./host-process.ts";
 import type { Timeline } from "./timeline.ts";
@@ -125,7 +125,7 @@ function talkTo(config: LoadedConfig, clock: Clock, place: Place) {
   const program = programOf(place);
   const fs = createFileSystem();
   const terminal = `http://${config.terminal.host}:${config.terminal.port}/v1/terminal`;
-  const token = () => readOwnerOnlyText(fs, join(config.host.stateDir, TERMINAL_TOKEN_FILE))?.trim();
+  const token = () => readSecretText(fs, join(config.host.stateDir, TERMINAL_TOKEN_FILE))?.trim();
   const call = (path: string, init: RequestInit = {}) =>
     fetch(`${terminal}${path}`, {
       ...init,
