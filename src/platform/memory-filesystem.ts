@@ -37,6 +37,8 @@ export interface MemoryFileSystem extends CrashDisk {
   /** Holds each asynchronous step for which `gate` gives a promise, until that resolves; without argument, none. */
   holdWhen(gate?: (step: FileStep) => Promise<void> | undefined): void;
   readonly isOff: boolean;
+  /** The power goes just before operation `number` (from 1). */
+  cutAt(number: number): void;
   afterPowerCut(survival: "all" | "none" | Survival): MemoryFileSystem;
   takeOver(): MemoryFileSystem;
   /** Path to text of every file, for comparisons. */
@@ -335,6 +337,9 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
     },
     cutAt(number) {
       cut = number;
+    },
+    cutAfter(operations) {
+      cut = counts.operations + operations + 1;
     },
     takeOver() {
       isOff = true;

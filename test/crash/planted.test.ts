@@ -5,7 +5,7 @@ import { exploreWorkload, type Failure } from "../../src/store/explore/explore.t
 import { shrink } from "../../src/store/explore/shrink.ts";
 import { failureText, torture } from "../../src/store/explore/torture.ts";
 import { generateWorkload, type Workload } from "../../src/store/explore/workload.ts";
-import { tooEarly, unsyncedData, without } from "../support/crash-planted-bugs.ts";
+import { breaking, tooEarly, unsyncedData, without } from "../support/crash-planted-bugs.ts";
 import { readAsOlderRuntime } from "../support/older-runtime-reader.ts";
 
 /** The explorer is worth as much as the bugs that it finds: each of these is planted between the store and its disk. */
@@ -41,6 +41,18 @@ describe("the explorer finds, and tells with a seed and a minimal history,", () 
       without("marker.unlink.sync"),
       /^older runtime: it refuses to open: the marker has another member set/,
       6,
+    ],
+    [
+      "a store that poisons itself at the barrier of an activation",
+      breaking("marker.write"),
+      /^running store: after \d+ operations: unexpected a write .* failed \(broken invariant: planted\)/,
+      5,
+    ],
+    [
+      "a store that poisons itself while nobody waits",
+      breaking("record.write"),
+      /^running store: after \d+ operations: the store is poisoned by EUNKNOWN/,
+      4,
     ],
   ];
   for (const [what, wrap, expected, steps] of NAMED) {
@@ -86,7 +98,7 @@ describe("every fsync that a promise rests on is missed:", () => {
   };
   for (const [what, wrap] of Object.entries(SYNCS)) {
     test(what, async () => {
-      const failure = await hunt(wrap, /./);
+      const failure = await hunt(wrap, /power cut before operation/);
       expect(failure.workload.steps.length).toBeLessThanOrEqual(8);
     }, 60_000);
   }

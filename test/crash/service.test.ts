@@ -3,10 +3,10 @@ import type { FileSystem } from "../../src/core/ports/platform.ts";
 import { isTerminal } from "../../src/core/record.ts";
 import type { MemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { createImageCheck, type Opened, type Violation } from "../../src/store/explore/image-check.ts";
-import { recordsOf } from "../../src/store/explore/recorder.ts";
+import { recordsOf } from "../../src/store/explore/ledger.ts";
 import { createJudge } from "../../src/store/explore/verdict.ts";
 import { createWorld, idle, STATE_DIR } from "../support/continuation-world.ts";
-import { tooEarly, without } from "../support/crash-planted-bugs.ts";
+import { breaking, tooEarly, without } from "../support/crash-planted-bugs.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { readAsOlderRuntime } from "../support/older-runtime-reader.ts";
 import {
@@ -155,21 +155,24 @@ describe("a power cut while the service works", () => {
     expect(figures.states).toBeGreaterThan(20_000);
   }, 240_000);
 
-  const PLANTED: readonly [string, (fs: FileSystem) => FileSystem][] = [
-    ["an acknowledgement before the fsync", tooEarly("transaction.write")],
-    ["a missing folder fsync", without("transaction.sync")],
-    ["a record that leaves the transaction too early", tooEarly("record.write", "records.sync")],
-    ["a marker whose unlink is not durable", without("marker.unlink.sync")],
+  const CUT = /power cut before operation \d+/;
+  const BROKEN = /^seed \d+, after \d+ operations: .*planted/;
+  const PLANTED: readonly [string, (fs: FileSystem) => FileSystem, RegExp][] = [
+    ["an acknowledgement before the fsync", tooEarly("transaction.write"), CUT],
+    ["a missing folder fsync", without("transaction.sync"), CUT],
+    ["a record that leaves the transaction too early", tooEarly("record.write", "records.sync"), CUT],
+    ["a marker whose unlink is not durable", without("marker.unlink.sync"), CUT],
+    ["a store that poisons itself", breaking("marker.write"), BROKEN],
   ];
-  for (const [what, wrap] of PLANTED) {
+  for (const [what, wrap, expected] of PLANTED) {
     test(`is no test that can't fail: ${what} is found`, async () => {
       let found: string | undefined;
       for (const seed of SEEDS) {
         const life = await recordServiceLife(seed, wrap);
-        found = await judged(life, { states: 0, images: 0, livedOn: 0 }).then(() => undefined, String);
+        found = await judged(life, { states: 0, images: 0, livedOn: 0 }).then(() => life.failure, String);
         if (found !== undefined) break;
       }
-      expect(found).toMatch(/power cut before operation \d+/);
+      expect(found).toMatch(expected);
     }, 120_000);
   }
 });

@@ -1,3 +1,4 @@
+import { BugError } from "../../src/core/errors.ts";
 import type { FileStep, FileSystem } from "../../src/core/ports/platform.ts";
 
 /** Variants of the disk port with one known bug each, for showing that the explorer finds it. */
@@ -26,6 +27,17 @@ export function tooEarly(...labels: string[]): (fs: FileSystem) => FileSystem {
       done.catch(() => {});
       return Promise.resolve();
     },
+  });
+}
+
+/** Steps with these labels are never begun: the store stops before them, as it does when an invariant of its own breaks. */
+export function breaking(...labels: string[]): (fs: FileSystem) => FileSystem {
+  return (fs) => ({
+    ...fs,
+    run: (steps) =>
+      steps.some((step) => labels.includes(step.label))
+        ? Promise.reject(new BugError("broken invariant: planted"))
+        : fs.run(steps),
   });
 }
 

@@ -1,10 +1,10 @@
 import { deliveryKey } from "../../src/core/derive.ts";
-import { AppError, errorText } from "../../src/core/errors.ts";
 import type { DeliveryOutcome } from "../../src/core/ports/delivery.ts";
 import type { FileSystem } from "../../src/core/ports/platform.ts";
 import type { ContinuationStore } from "../../src/core/ports/store.ts";
 import type { ClaimAnswer } from "../../src/core/wire.ts";
 import { createMemoryFileSystem, type MemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
+import { createInflicted, type Inflicted } from "../../src/store/explore/inflicted.ts";
 import { createLedger, type Ledger } from "../../src/store/explore/ledger.ts";
 import type { CrashState } from "../../src/store/explore/recorder.ts";
 import { createRandom, type Random } from "../../src/store/explore/simulated.ts";
@@ -132,10 +132,13 @@ export async function recordServiceLife(
     }
   }
 
+  const inflicted = createInflicted();
   disk.failWhen(({ label }) => {
     operations += 1;
     take(label);
-    return operations === faultAt ? errno : undefined;
+    if (operations !== faultAt) return undefined;
+    inflicted.add(errno);
+    return errno;
   });
   const world = await createWorld({
     fs: wrap(disk),
@@ -153,11 +156,13 @@ export async function recordServiceLife(
   });
   script(world, random, events);
   await world.service.startWorker();
-  await live(world, random, clock, events, failed);
+  await live({ world, random, clock, events, inflicted, failed });
   await idle(3);
-  const poisoned = world.store.fault() !== undefined;
   await world.service.stop();
   await world.store.close();
+  const poisoned = world.store.fault() !== undefined;
+  const surprise = inflicted.poison(world.store);
+  if (surprise !== undefined) failed(surprise);
   take("the end");
   return { workload, images, moments, events, poisoned, failure };
 }
@@ -181,22 +186,26 @@ function script(world: World, random: Random, events: Event[]): void {
     random.chance(0.9) ? { recorded: true } : { recorded: false, code: "history_busy" };
 }
 
-async function live(
-  world: World,
-  random: Random,
-  clock: FakeClock,
-  events: Event[],
-  failed: (what: string) => void,
-): Promise<void> {
+interface Living {
+  readonly world: World;
+  readonly random: Random;
+  readonly clock: FakeClock;
+  readonly events: Event[];
+  readonly inflicted: Inflicted;
+  readonly failed: (what: string) => void;
+}
+
+async function live({ world, random, clock, events, inflicted, failed }: Living): Promise<void> {
   const underWay = new Set<Promise<unknown>>();
   const claimed: ClaimAnswer[] = [];
   let tasks = 0;
 
-  /** A store that a fault has poisoned refuses with its code; anything else is a surprise. */
+  /** A store whose disk was made to fail refuses with its code; anything else is a surprise. */
   function track(work: Promise<unknown>): void {
     const tracked = work
       .catch((error: unknown) => {
-        if (!(error instanceof AppError)) failed(`unexpected ${errorText(error)}`);
+        const surprise = inflicted.rejection(error, world.store);
+        if (surprise !== undefined) failed(surprise);
       })
       .finally(() => underWay.delete(tracked));
     underWay.add(tracked);

@@ -24,8 +24,8 @@ export type Survival = (change: UnsyncedChange, index: number) => boolean | "tor
 export interface CrashDisk extends FileSystem {
   /** Calls `fault` before each operation, which fails with the errno that it gives; without argument, none. */
   failWhen(fault?: (operation: DiskOperation, number: number) => string | undefined): void;
-  /** The power goes just before operation `number` (from 1): it and all later ones fail and change nothing. */
-  cutAt(number: number): void;
+  /** The power goes after so many more operations: all later ones fail with EPOWER and change nothing. */
+  cutAfter(operations: number): void;
   unsynced(): readonly UnsyncedChange[];
   /** The disk after a power cut now, as a new disk on which everything is durable. */
   afterPowerCut(survival: "all" | "none" | Survival): CrashDisk;

@@ -7,9 +7,8 @@ import { FILE_MODE, FOLDER_MODE, isTemporary } from "../../core/secure-files.ts"
 import { GUARD_CONTENT, STORE_ENTRIES } from "../../core/store-files.ts";
 import { openContinuationStore } from "../open.ts";
 import { type StorePaths, storePaths } from "../paths.ts";
-import { type Records, recordsKey, retained } from "./ledger.ts";
-import { type Image, recordsOf, STATE_DIR } from "./recorder.ts";
-import { createSimulatedClock, createSimulatedIds, silent } from "./simulated.ts";
+import { type Records, recordsKey, recordsOf, retained } from "./ledger.ts";
+import { createSimulatedClock, createSimulatedIds, STATE_DIR, silent } from "./simulated.ts";
 import type { Workload } from "./workload.ts";
 
 /**
@@ -32,6 +31,12 @@ export type Invariant =
 export interface Violation {
   readonly invariant: Invariant;
   readonly message: string;
+}
+
+/** A disk as a power cut left it, and the time at which it is opened again. */
+export interface Image {
+  readonly disk: CrashDisk;
+  readonly nowMs: number;
 }
 
 /** What opening a disk gives. */
@@ -144,8 +149,11 @@ function modeViolation(fs: FileSystem, path = STATE_DIR): Violation | undefined 
   return undefined;
 }
 
-/** I4, and that opening has finished what was under way: no temporary, transaction, marker or stray file is left. */
-function contentViolation(
+/**
+ * I4, and that an opening or an orderly close has finished what was under way: no temporary, transaction, marker or
+ * stray file is left.
+ */
+export function contentViolation(
   fs: FileSystem,
   paths: StorePaths,
   store: ContinuationStore,

@@ -1,5 +1,5 @@
 import type { RetentionLimits } from "../../core/limits.ts";
-import type { RecordView } from "../../core/ports/store.ts";
+import type { ContinuationStore, RecordView } from "../../core/ports/store.ts";
 import { type ContinuationRecord, isSettled } from "../../core/record.ts";
 
 /**
@@ -10,6 +10,12 @@ import { type ContinuationRecord, isSettled } from "../../core/record.ts";
  */
 
 export type Records = ReadonlyMap<string, ContinuationRecord>;
+
+/** What an open store shows as durable. */
+export function recordsOf(store: ContinuationStore): Records {
+  const { records } = store.durable.page(Number.MAX_SAFE_INTEGER);
+  return new Map(records.map((found) => [found.continuationId, found]));
+}
 
 export interface Ledger {
   readonly states: readonly Records[];

@@ -1,8 +1,9 @@
 import type { Command } from "../../core/continuation-commands.ts";
 import { transition } from "../../core/continuation-transition.ts";
-import { assert, StoreError } from "../../core/errors.ts";
+import { assert } from "../../core/errors.ts";
 import type { ContinuationStore } from "../../core/ports/store.ts";
 import { type ContinuationRecord, isTerminal } from "../../core/record.ts";
+import type { Inflicted } from "./inflicted.ts";
 import type { Ledger } from "./ledger.ts";
 import type { SimulatedClock } from "./simulated.ts";
 import { bindCommand, newClaim, nextCommand, originGroup, originSnapshot } from "./subjects.ts";
@@ -34,10 +35,11 @@ export function createLife(deps: {
   ledger: Ledger;
   clock: SimulatedClock;
   cast: Cast;
+  inflicted: Inflicted;
   /** Something that no step and no fault explains. */
   failed: (message: string) => void;
 }): Life {
-  const { store, ledger, clock, cast } = deps;
+  const { store, ledger, clock, cast, inflicted } = deps;
   const underWay = new Set<Promise<void>>();
   let sweeping = false;
 
@@ -45,9 +47,9 @@ export function createLife(deps: {
     if (!ledger.show(store.durable)) deps.failed("the durable view shows a state that no order explains");
   });
 
-  /** A refusal of a store that is poisoned or closed is no surprise; anything else is. */
   function excuse(error: unknown): void {
-    if (!(error instanceof StoreError)) deps.failed(`unexpected ${String(error)}`);
+    const surprise = inflicted.rejection(error, store);
+    if (surprise !== undefined) deps.failed(surprise);
   }
 
   function track(work: Promise<void>): void {

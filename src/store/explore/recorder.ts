@@ -1,11 +1,14 @@
-import { errorText, StoreError } from "../../core/errors.ts";
+import { errorText } from "../../core/errors.ts";
 import type { CrashDisk, Survival, UnsyncedChange } from "../../core/ports/crash-disk.ts";
 import type { FileSystem } from "../../core/ports/platform.ts";
 import type { ContinuationStore } from "../../core/ports/store.ts";
 import { openContinuationStore } from "../open.ts";
-import { createLedger, type Ledger, type Records, recordsKey, retained } from "./ledger.ts";
+import { storePaths } from "../paths.ts";
+import { contentViolation, type Image } from "./image-check.ts";
+import { CUT_ERRNO, createInflicted } from "./inflicted.ts";
+import { createLedger, type Ledger, recordsKey, recordsOf, retained } from "./ledger.ts";
 import { type Cast, createCast, createLife, type Life } from "./life.ts";
-import { createRandom, createSimulatedClock, createSimulatedIds, silent } from "./simulated.ts";
+import { createRandom, createSimulatedClock, createSimulatedIds, STATE_DIR, silent } from "./simulated.ts";
 import { randomSurvival, survivals } from "./survivals.ts";
 import type { Workload } from "./workload.ts";
 
@@ -16,7 +19,6 @@ import type { Workload } from "./workload.ts";
  * I1. Nothing is checked while the workload runs, so the recording is the same whatever the checks do.
  */
 
-export const STATE_DIR = "/state";
 const START_MS = Date.UTC(2026, 10, 30, 12);
 
 /** What was promised at the moment of a cut. */
@@ -40,12 +42,6 @@ export interface CrashState {
   /** What was not synced at the cut, and which of it survives. */
   readonly unsynced: readonly UnsyncedChange[];
   readonly survives: "all" | "none" | Survival;
-}
-
-/** A disk as a power cut left it, and the time at which it is opened again. */
-export interface Image {
-  readonly disk: CrashDisk;
-  readonly nowMs: number;
 }
 
 export interface Recording {
@@ -73,7 +69,6 @@ export async function record(workload: Workload, options: RecordOptions): Promis
   let operations = 0;
   let failure: string | undefined;
   let planned: { left: number; errno: string } | undefined;
-  let injected = false;
 
   let disk = options.createDisk({ swaps: workload.swaps });
   let ledger = createLedger(new Map());
@@ -81,6 +76,8 @@ export async function record(workload: Workload, options: RecordOptions): Promis
   let recovering = true;
   let store: ContinuationStore | undefined;
   let life: Life | undefined;
+  /** Of the store that is open now or being opened. */
+  let inflicted = createInflicted();
 
   function failed(message: string): void {
     failure ??= `after ${operations} operations: ${message}`;
@@ -125,17 +122,23 @@ export async function record(workload: Workload, options: RecordOptions): Promis
       }
       const { errno } = planned;
       planned = undefined;
-      injected = true;
+      inflicted.add(errno);
       return errno;
     });
+  }
+
+  /** The process is killed after so many more operations: all later ones fail. */
+  function killAfter(operations: number): void {
+    disk.cutAfter(operations);
+    inflicted.add(CUT_ERRNO);
   }
 
   /** Opens the store on the disk. An injected fault may refuse it once; the next try goes through. */
   async function open(interrupt?: number): Promise<void> {
     recovering = true;
-    if (interrupt !== undefined) disk.cutAt(interrupt + 1);
+    inflicted = createInflicted();
+    if (interrupt !== undefined) killAfter(interrupt);
     watch();
-    injected = false;
     try {
       store = await openContinuationStore({
         stateDir: STATE_DIR,
@@ -150,14 +153,15 @@ export async function record(workload: Workload, options: RecordOptions): Promis
     } catch (error) {
       store = undefined;
       life = undefined;
-      if (interrupt !== undefined) {
-        disk = disk.takeOver();
-        return open();
+      if (inflicted.rejection(error) !== undefined) {
+        return failed(`opening was refused: ${errorText(error)}`);
       }
-      if (injected && error instanceof StoreError && error.code !== "store_corrupt") return open();
-      return failed(`opening was refused: ${errorText(error)}`);
+      if (interrupt !== undefined) disk = disk.takeOver();
+      return open();
     }
-    disk.cutAt(Number.POSITIVE_INFINITY);
+    disk.cutAfter(Number.POSITIVE_INFINITY);
+    // What the opening has outlived may not harm its life.
+    inflicted = createInflicted();
     const found = recordsOf(store);
     const explained = ledger.states
       .slice(ledger.floor)
@@ -167,13 +171,23 @@ export async function record(workload: Workload, options: RecordOptions): Promis
     secret = store.secret;
     ledger = createLedger(found);
     recovering = false;
-    life = createLife({ store, ledger, clock, cast, failed });
+    life = createLife({ store, ledger, clock, cast, inflicted, failed });
   }
 
-  /** Lets the promises of a store whose disk is gone end. */
-  async function bury(): Promise<void> {
+  /** Requires that the store still writes, unless its disk was made to fail. */
+  function requireSound(): void {
+    const poison = store === undefined ? undefined : inflicted.poison(store);
+    if (poison !== undefined) failed(poison);
+  }
+
+  /** Lets what is under way end, whether the disk is still there or not. */
+  async function close(): Promise<void> {
     await life?.settle();
     await store?.close();
+    requireSound();
+    if (store === undefined || !inflicted.nothing) return;
+    const left = contentViolation(disk, storePaths(STATE_DIR), store, recordsOf(store));
+    if (left !== undefined) failed(`closed in order, ${left.message}`);
   }
 
   await open(workload.interrupt);
@@ -190,23 +204,23 @@ export async function record(workload: Workload, options: RecordOptions): Promis
         planned = { left: step.after, errno: step.errno };
         break;
       case "restart":
-        await life.settle();
-        await store.close();
+        await close();
         if (step.interrupt !== undefined) disk = disk.takeOver();
         await open(step.interrupt);
         break;
       case "crash": {
         const { survival } = randomSurvival(disk.unsynced(), createRandom(step.seed));
         const left = disk.afterPowerCut(survival);
-        disk.cutAt(0);
-        await bury();
+        killAfter(0);
+        await close();
         disk = left;
         await open();
         break;
       }
       case "kill": {
         const next = disk.takeOver();
-        await bury();
+        inflicted.add(CUT_ERRNO);
+        await close();
         disk = next;
         await open(step.interrupt);
         break;
@@ -218,15 +232,10 @@ export async function record(workload: Workload, options: RecordOptions): Promis
           failed(`${step.op} threw ${errorText(error)}`);
         }
     }
+    requireSound();
   }
-  await life?.settle();
-  await store?.close();
+  await close();
   operations += 1;
   take("the end");
   return { images, states, operations, failure };
-}
-
-export function recordsOf(store: ContinuationStore): Records {
-  const { records } = store.durable.page(Number.MAX_SAFE_INTEGER);
-  return new Map(records.map((found) => [found.continuationId, found]));
 }

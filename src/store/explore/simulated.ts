@@ -3,6 +3,8 @@ import type { Clock, Ids, Logger } from "../../core/ports/platform.ts";
 
 /** Randomness, time and ids of the explorer: all of them follow from a seed, so that a history can be repeated. */
 
+export const STATE_DIR = "/state";
+
 export interface Random {
   /** A whole number from 0 to below `bound`. */
   below(bound: number): number;
