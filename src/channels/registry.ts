@@ -1,18 +1,17 @@
-import { assert, errorName } from "../core/errors.ts";
+import { assert } from "../core/errors.ts";
 import type { Channel } from "../core/ports/channel.ts";
 import type { Delivery, DeliveryOutcome } from "../core/ports/delivery.ts";
-import type { Logger } from "../core/ports/platform.ts";
 
 /**
  * Owns: routing a destination to the channel that owns its scheme (the part before the first `:`).
+ * Does not own: what a throw of the channel means; whoever asked decides that (delivery-job.ts, proof.ts).
  *
  * I1. The allowlist and the channel's state are looked at again right before each post.
- * I2. A throw from a channel after the call began counts as an unknown outcome, never as a failure.
  */
 
-export function createDelivery(deps: { channels: readonly Channel[]; logger: Logger }): Delivery {
-  const byScheme = new Map(deps.channels.map((channel) => [channel.scheme, channel]));
-  assert(byScheme.size === deps.channels.length, "each channel has a scheme of its own");
+export function createDelivery(channels: readonly Channel[]): Delivery {
+  const byScheme = new Map(channels.map((channel) => [channel.scheme, channel]));
+  assert(byScheme.size === channels.length, "each channel has a scheme of its own");
   const channelOf = (destination: string) => {
     const cut = destination.indexOf(":");
     return cut < 1 ? undefined : byScheme.get(destination.slice(0, cut));
@@ -43,20 +42,11 @@ export function createDelivery(deps: { channels: readonly Channel[]; logger: Log
           reason: `the ${channel.name} channel is not running`,
         };
       }
-      try {
-        return await channel.deliver(request);
-      } catch (error) {
-        deps.logger.error("delivery threw", { channel: channel.name, error: errorName(error) });
-        return {
-          kind: "unknown",
-          code: "delivery_threw",
-          reason: `the ${channel.name} channel failed in the middle of a post`,
-        };
-      }
+      return channel.deliver(request);
     },
 
     onReady(listener) {
-      const ends = deps.channels.map((channel) => channel.onReady(listener));
+      const ends = channels.map((channel) => channel.onReady(listener));
       return () => {
         for (const end of ends) end();
       };
@@ -65,15 +55,7 @@ export function createDelivery(deps: { channels: readonly Channel[]; logger: Log
     find: async (destination, deliveryKey, since, signal) => {
       const channel = channelOf(destination);
       if (channel === undefined) return { kind: "unknown" };
-      try {
-        return await channel.findDelivery(destination, deliveryKey, since, signal);
-      } catch (error) {
-        deps.logger.error("looking up a delivery failed", {
-          channel: channel.name,
-          error: errorName(error),
-        });
-        return { kind: "unknown" };
-      }
+      return channel.findDelivery(destination, deliveryKey, since, signal);
     },
   };
 }

@@ -187,7 +187,7 @@ export async function startMonoAgent(options: StartOptions): Promise<MonoAgentAp
           ids,
           currentConversation: (id) => latestConversationId(id, session, clock.now()),
         }),
-        delivery: createDelivery({ channels, logger }),
+        delivery: createDelivery(channels),
         history: createDeliveredHistory({ turns, session, clock, logger, publish: engine.publish }),
         hold,
       });

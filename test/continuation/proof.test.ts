@@ -290,7 +290,8 @@ test("the next start asks for the oldest first, one after the other where one wo
 test("a look-up that fails, hangs or knows nothing leaves the record unknown and posts nothing", async () => {
   const { world, id } = await unknown();
   world.script.find = () => Promise.reject(new Error("boom"));
-  expect((await world.service.operator.prove(id)).ok).toBe(true);
+  const failed = await world.service.operator.prove(id);
+  expect(failed.ok && failed.value.state).toBe("delivery_unknown");
   world.script.find = () => new Promise(() => {});
   const asked = world.service.operator.prove(id);
   await idle();

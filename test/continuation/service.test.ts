@@ -10,6 +10,7 @@ import {
   tokenOf,
   tryClaim,
 } from "../support/continuation-world.ts";
+import { createRecordingLogger } from "../support/silent-logger.ts";
 
 const codeOf = (result: { ok: boolean; refusal?: { code: string } }) =>
   result.ok ? "ok" : result.refusal?.code;
@@ -292,8 +293,9 @@ describe("delivery", () => {
     });
   });
 
-  test("permanent is dead-lettered, unknown and thrown wait for an operator", async () => {
-    const world = await createWorld();
+  test("permanent is dead-lettered, unknown and thrown wait for an operator, and no word of a throw is kept", async () => {
+    const logger = createRecordingLogger();
+    const world = await createWorld({ logger });
     const end = async (taskKey: string) => {
       const answer = await world.claimed(taskKey);
       await world.submit(answer);
@@ -305,8 +307,11 @@ describe("delivery", () => {
     expect(await end("p")).toEqual(["dead_lettered", "channel_gone"]);
     world.script.deliver = async () => ({ kind: "unknown", code: "socket_closed", reason: "?" });
     expect(await end("u")).toEqual(["delivery_unknown", "socket_closed"]);
-    world.script.deliver = () => Promise.reject(new Error("boom"));
+    world.script.deliver = ({ destination, text }) => Promise.reject(new Error(`${destination}: ${text}`));
     expect(await end("t")).toEqual(["delivery_unknown", "delivery_threw"]);
+    const threw = world.service.operator.list({ state: "delivery_unknown" });
+    expect(logger.lines.join("\n")).toContain("delivery threw");
+    expect(JSON.stringify([threw, logger.lines])).not.toMatch(/test:room|the answer/);
     expect(world.service.operator.health().status).toBe("unhealthy");
   });
 

@@ -13,7 +13,7 @@ import type {
   DestinationSupport,
   HistoryOutcome,
 } from "../../src/core/ports/delivery.ts";
-import type { FileSystem } from "../../src/core/ports/platform.ts";
+import type { FileSystem, Logger } from "../../src/core/ports/platform.ts";
 import type { RunOrigin } from "../../src/core/ports/run-claims.ts";
 import type { ContinuationStore } from "../../src/core/ports/store.ts";
 import type { SynthesisReadiness, SynthesisRequest } from "../../src/core/ports/synthesis.ts";
@@ -73,6 +73,7 @@ export interface WorldOptions {
   seed?: string;
   /** After a restore. */
   hold?: RestoreHold;
+  logger?: Logger;
   retention?: RetentionLimits;
   carryLimits?: CarryLimits;
   /** Puts something between the service and its store. */
@@ -113,7 +114,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     store,
     clock,
     ids,
-    logger: silentLogger,
+    logger: options.logger ?? silentLogger,
     limits: limitsSchema.parse(options.limits ?? {}),
     namedRoutes: new Map(Object.entries(options.routes ?? {})),
     detachedServices: new Map(Object.entries(options.services ?? {})),

@@ -32,8 +32,9 @@ export type DestinationSupport = "supported" | "not_running" | "never";
 /** Native delivery, routed by destination to the channel that serves it. */
 export interface Delivery {
   supports(destination: string): DestinationSupport;
+  /** One post. A throw counts as an unknown outcome. */
   deliver(request: DeliveryRequest): Promise<DeliveryOutcome>;
-  /** Looks a post up by its delivery key; `since` bounds the search. */
+  /** Looks a post up by its delivery key; `since` bounds the search. A throw proves nothing. */
   find(destination: string, deliveryKey: string, since: string, signal: AbortSignal): Promise<DeliveryProof>;
   /**
    * Calls back when a destination that was `not_running` may be `supported` now: what waits for it then goes on at once,
