@@ -1,6 +1,8 @@
 import { type ArgsDef, type CommandDef, parseArgs, renderUsage } from "citty";
 import { nearestName } from "../config/nearest.ts";
+import { diskRemedy } from "../core/disk-remedy.ts";
 import { AppError, BugError, CliError, ERROR_TABLE, errorText } from "../core/errors.ts";
+import { FileFault } from "../core/ports/platform.ts";
 import { AS_OF_ARG } from "./command.ts";
 import type { CliIo, ExitCode } from "./io.ts";
 import { programOf } from "./shell.ts";
@@ -136,6 +138,12 @@ function failure(error: unknown, names: readonly string[], io: CliIo): ExitCode 
   if (error instanceof AppError) {
     io.err(`error: ${error.message}\n`);
     return ERROR_TABLE[error.code].exit;
+  }
+  // Of a system that is full or read-only, there is more to say than where in the program that showed.
+  const remedy = error instanceof FileFault ? diskRemedy(error.errno) : undefined;
+  if (remedy !== undefined) {
+    io.err(`error: ${errorText(error)}; ${remedy}\n`);
+    return 1;
   }
   const stack = error instanceof Error && error.stack !== undefined ? error.stack : errorText(error);
   io.err(`error: this should not happen: ${stack}\n`);

@@ -64,7 +64,9 @@ export function adviceFor(
   { path, code, errno }: { path: string; code: ErrorCode; errno?: string },
 ): Advice {
   const { depends, corrupt } = kindOf(paths, path);
-  if (path === paths.owner || code !== "store_unsafe_file") return { depends, remedy: corrupt };
+  // What stands in the place of the lock may go; what the system only does not show may be right.
+  const isLock = path === paths.owner && errno === undefined;
+  if (isLock || code !== "store_unsafe_file") return { depends, remedy: corrupt };
   return { depends, remedy: accessRemedy(errno) };
 }
 

@@ -1,4 +1,6 @@
 import { Database, SQLiteError } from "bun:sqlite";
+import { dirname } from "node:path";
+import { diskRemedy, errnoOfSqlite } from "../core/disk-remedy.ts";
 import { StoreError } from "../core/errors.ts";
 import { type Clock, FileFault, type FileSystem, type OwnershipLock } from "../core/ports/platform.ts";
 import { FILE_MODE, requireSafeFile } from "../core/secure-files.ts";
@@ -10,14 +12,21 @@ import { FILE_MODE, requireSafeFile } from "../core/secure-files.ts";
 
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
+const SQLITE_CANTOPEN = 14;
+const OWNER_MAY_WRITE = 0o200;
 
 /**
  * Returns the function that takes the lock at `path`. It does not wait: while somebody else owns the directory it
- * throws `StoreError` `store_owned` at once.
+ * throws `StoreError` `store_owned` at once. What the disk refuses is `store_write_failed` with a `FileFault` as its
+ * cause; only a file that is no database is `store_corrupt`.
  */
 export function ownershipLock(fs: FileSystem, clock: Clock, pid: number): (path: string) => OwnershipLock {
   return (path) => {
-    prepareFile(fs, path);
+    try {
+      prepareFile(fs, path);
+    } catch (error) {
+      throw error instanceof FileFault ? refusedByDisk(error) : error;
+    }
     let database: Database | undefined;
     try {
       database = new Database(path, { readwrite: true, create: false });
@@ -34,7 +43,7 @@ export function ownershipLock(fs: FileSystem, clock: Clock, pid: number): (path:
       ]);
     } catch (error) {
       database?.close();
-      throw lockError(path, error);
+      throw lockError(fs, path, error);
     }
     const held = database;
     let released = false;
@@ -98,17 +107,48 @@ function prepareFile(fs: FileSystem, path: string): void {
   }
 }
 
-function lockError(path: string, error: unknown): StoreError {
-  // The extended code keeps the primary one in its low byte.
-  const code = error instanceof SQLiteError ? error.errno & 0xff : undefined;
-  if (code === SQLITE_BUSY || code === SQLITE_LOCKED) {
-    return new StoreError(
-      "store_owned",
-      `${path} is held: another process already owns this state directory`,
-      {
-        cause: error,
-      },
-    );
+function lockError(fs: FileSystem, path: string, error: unknown): StoreError {
+  if (error instanceof SQLiteError) {
+    // The extended code keeps the primary one in its low byte.
+    const primary = error.errno & 0xff;
+    if (primary === SQLITE_BUSY || primary === SQLITE_LOCKED) {
+      return new StoreError(
+        "store_owned",
+        `${path} is held: another process already owns this state directory`,
+        { cause: error },
+      );
+    }
+    const errno = primary === SQLITE_CANTOPEN ? whyNotOpened(fs, path) : refusalOf(fs, path, error);
+    if (errno !== undefined) return refusedByDisk(new FileFault(LOCK, path, errno, { cause: error }));
   }
   return new StoreError("store_corrupt", `${path} can't be used as the ownership database`, { cause: error });
+}
+
+const LOCK = "owner.lock";
+
+/** A file that its owner may not write looks to SQLite as on a read-only disk. */
+function refusalOf(fs: FileSystem, path: string, { code = "" }: SQLiteError): string | undefined {
+  const errno = errnoOfSqlite(code);
+  const mode = fs.lstat(path, LOCK)?.mode ?? OWNER_MAY_WRITE;
+  return errno === "EROFS" && (mode & OWNER_MAY_WRITE) === 0 ? "EACCES" : errno;
+}
+
+/** SQLite keeps the reason to itself. When it is that no more files may be open, the folder can't be opened either. */
+function whyNotOpened(fs: FileSystem, path: string): string {
+  try {
+    fs.list(dirname(path), LOCK);
+    return "EIO";
+  } catch (error) {
+    if (error instanceof FileFault) return error.errno;
+    throw error;
+  }
+}
+
+function refusedByDisk(fault: FileFault): StoreError {
+  const remedy = diskRemedy(fault.errno) ?? "see to that";
+  return new StoreError(
+    "store_write_failed",
+    `${fault.message}; ${remedy} and start again; nothing is lost`,
+    { cause: fault },
+  );
 }

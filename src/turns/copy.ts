@@ -1,4 +1,5 @@
-import { Database } from "bun:sqlite";
+import { Database, SQLiteError } from "bun:sqlite";
+import { errnoOfSqlite } from "../core/disk-remedy.ts";
 import { TurnError } from "../core/errors.ts";
 import { SECOND_MS } from "../core/limits.ts";
 import type { FileSystem } from "../core/ports/platform.ts";
@@ -39,7 +40,9 @@ export function copyTurns(options: {
       db.close();
     }
   } catch (error) {
-    throw turnFault(path, error);
+    // A full disk is that of the copy; whatever else is wrong is most likely wrong with the ledger.
+    const full = error instanceof SQLiteError && errnoOfSqlite(error.code ?? "") === "ENOSPC";
+    throw turnFault(full ? target : path, error);
   }
   return true;
 }

@@ -1,4 +1,6 @@
+import { diskRemedy, errnoOfSqlite } from "../core/disk-remedy.ts";
 import { AppError, BugError, errorText, TurnError } from "../core/errors.ts";
+import { FileFault } from "../core/ports/platform.ts";
 
 /** What a transaction needs of a database; bun:sqlite's `Database` is one. */
 export interface TransactionTarget {
@@ -53,7 +55,7 @@ function rollBack(db: TransactionTarget): void {
   } catch {}
 }
 
-/** A fault of SQLite or of the files below it as a typed error that names the path and, for damage, the way out. */
+/** A fault of SQLite or of the files below it as a typed error that names the path and the way out, where there is one. */
 export function turnFault(path: string, error: unknown): Error {
   if (error instanceof AppError || error instanceof BugError) return error;
   const code = sqliteCode(error);
@@ -65,7 +67,12 @@ export function turnFault(path: string, error: unknown): Error {
       { cause: error },
     );
   }
-  return new TurnError("turns_failed", `the ledger ${path} failed: ${errorText(error)}`, { cause: error });
+  const errno = error instanceof FileFault ? error.errno : errnoOfSqlite(code);
+  const remedy = errno === undefined ? undefined : diskRemedy(errno);
+  const wayOut = remedy === undefined ? "" : `; ${remedy}`;
+  return new TurnError("turns_failed", `the ledger ${path} failed: ${errorText(error)}${wayOut}`, {
+    cause: error,
+  });
 }
 
 function sqliteCode(error: unknown): string {

@@ -9,6 +9,8 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import type { CommandDef } from "citty";
+import { FileFault } from "../../src/core/ports/platform.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
 import { openTurnStore } from "../../src/turns/turn-store.ts";
 import { type CliRun, cliRun } from "../support/cli-run.ts";
@@ -73,6 +75,26 @@ describe("the command line", () => {
     expect({ code, out }).toEqual({ code: 2, out: "" });
     expect(err).toContain(`error: ${reason}`);
     expect(err).toMatch(/\nsee: mono-agent.* --help\n$/);
+  });
+
+  test("what the disk refuses is said with the way out, and only what nobody can explain with its stack", async () => {
+    const failing = (errno: string): CommandDef => ({
+      subCommands: {
+        write: {
+          run() {
+            throw new FileFault("token.write", "/state/token", errno);
+          },
+        },
+      },
+    });
+    expect(await cliRun(folder.path, ["write"], { root: failing("ENOSPC") })).toEqual({
+      code: 1,
+      out: "",
+      err: "error: token.write failed at /state/token: ENOSPC; free space on its disk\n",
+    });
+    const { code, err } = await cliRun(folder.path, ["write"], { root: failing("EBADF") });
+    expect(code).toBe(1);
+    expect(err).toStartWith("error: this should not happen: FileFault: token.write failed");
   });
 
   test("an unknown name refers to the usage of the command that it was looked for in", async () => {
