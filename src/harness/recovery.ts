@@ -1,6 +1,5 @@
 import type { Clock, Logger } from "../core/ports/platform.ts";
 import type { TurnStore } from "../core/ports/turns.ts";
-import type { Message, Turn } from "../core/turn.ts";
 import { interruptedTurn } from "./failure.ts";
 
 export interface RecoveryDeps {
@@ -11,17 +10,15 @@ export interface RecoveryDeps {
 
 /**
  * Ends every turn that was running when the process died: FAILED, with a notice in its conversation. Call it before
- * the start-up decision about pending claims, which then finds the verdict `failed` and abandons them. Idempotent.
+ * the start-up decision about pending claims, which then finds the verdict `failed` and abandons them, and before
+ * anybody can watch: nobody is told. Idempotent.
  */
-export async function failInterruptedTurns(deps: RecoveryDeps): Promise<{ turn: Turn; rows: Message[] }[]> {
-  const ended: { turn: Turn; rows: Message[] }[] = [];
+export async function failInterruptedTurns(deps: RecoveryDeps): Promise<void> {
   const { code, message } = interruptedTurn();
   for (const turn of await deps.turns.unfinishedTurns()) {
     if (turn.status !== "running") continue;
     const now = new Date(deps.clock.now()).toISOString();
-    const rows = await deps.turns.endTurn(turn.turnId, { status: "failed", code, message, now });
+    await deps.turns.endTurn(turn.turnId, { status: "failed", code, message, now });
     deps.logger.warn("a turn was interrupted by the end of the process", { turnId: turn.turnId });
-    ended.push({ turn, rows });
   }
-  return ended;
 }

@@ -8,17 +8,16 @@ import type { Clock, Ids, Logger } from "../core/ports/platform.ts";
 import type { RunClaimsIssuer } from "../core/ports/run-claims.ts";
 import type { ToolHost } from "../core/ports/tools.ts";
 import type { TurnStore } from "../core/ports/turns.ts";
-import type { Message, Turn } from "../core/turn.ts";
+import type { Turn } from "../core/turn.ts";
 import { invalidAttachments, notedText } from "./attachments.ts";
 import { cancelledTurn, interruptedTurn } from "./failure.ts";
 import { createObservers } from "./observers.ts";
-import { failInterruptedTurns } from "./recovery.ts";
 import { createThreadScheduler } from "./thread-scheduler.ts";
 import { runTurn, type TurnControl } from "./turn-runner.ts";
 
 /**
  * Owns: admission, order, cancel, start and stop of turns.
- * Does not own: what one turn does (turn-runner), the claims of turns that a crash interrupted (host).
+ * Does not own: what one turn does (turn-runner), the turns that a crash interrupted and their claims (recovery, host).
  *
  * I1. A turn is durable before `submit` answers; it runs at most once in this process.
  * I2. Turns of one thread run one at a time in admission order, over restarts too; other threads run beside them.
@@ -45,9 +44,9 @@ export interface TurnEngineDeps {
 
 export interface RunningTurnEngine extends TurnEngine {
   /**
-   * Once, at start, when the claim address is up: ends visibly what a crash interrupted and queues what waited, in
-   * admission order. Until then submitted turns are only admitted, so none overtakes an older one of its thread and
-   * none of this process is taken for an interrupted one.
+   * Once, at start, when the claim address is up and what a crash interrupted was ended (`failInterruptedTurns`): queues
+   * what waited, in admission order. Until then submitted turns are only admitted, so none overtakes an older one of
+   * its thread.
    */
   recover(): Promise<void>;
   /**
@@ -83,12 +82,6 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
       running.delete(turn.turnId);
       taken.delete(turn.turnId);
     });
-  }
-
-  function publishEnd(turn: Turn, rows: readonly Message[], status: "failed" | "cancelled"): void {
-    const baseId = baseConversationId(turn.conversationId);
-    for (const message of rows) publish(baseId, { type: "message", message });
-    publish(baseId, { type: "turn", turnId: turn.turnId, status });
   }
 
   return {
@@ -138,21 +131,22 @@ export function createTurnEngine(deps: TurnEngineDeps): RunningTurnEngine {
       if (!waits) return FINISHED;
       taken.delete(turnId);
       const { code, message } = failure;
-      publishEnd(
-        turn,
-        await turns.endTurn(turnId, { status: "cancelled", code, message, now: now() }),
-        "cancelled",
-      );
+      const rows = await turns.endTurn(turnId, { status: "cancelled", code, message, now: now() });
+      const baseId = baseConversationId(turn.conversationId);
+      for (const row of rows) publish(baseId, { type: "message", message: row });
+      publish(baseId, { type: "turn", turnId, status: "cancelled" });
       return ok(undefined);
     },
 
     async recover() {
       assert(phase === "new", "an engine recovers once");
       phase = "recovering";
-      for (const { turn, rows } of await failInterruptedTurns({ turns, clock, logger })) {
-        publishEnd(turn, rows, "failed");
-      }
       const unfinished = await turns.unfinishedTurns();
+      // Its tools may have been called: to run it again is what must never happen.
+      assert(
+        unfinished.every((turn) => turn.status === "queued"),
+        "what a crash interrupted is ended before the engine takes up what waited",
+      );
       phase = "running";
       for (const turn of [...unfinished, ...early.splice(0)]) enqueue(turn);
     },

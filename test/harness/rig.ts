@@ -1,6 +1,7 @@
 import type { Model } from "../../src/core/ports/model.ts";
 import type { TurnStore } from "../../src/core/ports/turns.ts";
 import type { ConversationEvent, Turn } from "../../src/core/turn.ts";
+import { failInterruptedTurns } from "../../src/harness/recovery.ts";
 import {
   createTurnEngine,
   type RunningTurnEngine,
@@ -31,6 +32,9 @@ export async function createRig() {
   let requests = 0;
   let seeds = 0;
 
+  /** What a start does first with what a crash interrupted. */
+  const failInterrupted = (turns: TurnStore = store) => failInterruptedTurns({ turns, clock, logger });
+
   /** An engine that has not recovered yet. */
   function newEngine(overrides: Partial<TurnEngineDeps> = {}): RunningTurnEngine {
     return createTurnEngine({
@@ -47,7 +51,9 @@ export async function createRig() {
     });
   }
 
+  /** An engine after a start. */
   async function engine(overrides: Partial<TurnEngineDeps> = {}): Promise<RunningTurnEngine> {
+    await failInterrupted(overrides.turns);
     const made = newEngine(overrides);
     await made.recover();
     return made;
@@ -59,6 +65,7 @@ export async function createRig() {
     clock,
     logger,
     trace,
+    failInterrupted,
     newEngine,
     engine,
     input: (

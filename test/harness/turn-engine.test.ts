@@ -337,6 +337,7 @@ describe("stop and start", () => {
     for (const id of ["t1", "t2", "t3"]) await rig.store.admit(admission(id));
     await rig.store.startRun("t1", "r1", AT);
     const model = createScriptedModel([says("answer")]);
+    await rig.failInterrupted();
     const engine = rig.newEngine({ model });
     const seen = watch(engine);
     await engine.recover();
@@ -355,9 +356,17 @@ describe("stop and start", () => {
       "user: question t3",
       "assistant: answer",
     ]);
-    expect(seen.events).toContainEqual({ type: "turn", turnId: "t1", status: "failed" });
     await rig.engine({ model });
     expect(await texts(rig)).toHaveLength(6);
+  });
+
+  test("what was running at a crash is never taken up again, even when nobody ended it before", async () => {
+    await rig.store.admit(admission("t1"));
+    await rig.store.startRun("t1", "r1", AT);
+    const engine = rig.newEngine({ model: createScriptedModel([says("answer")], rig.trace) });
+    await expect(engine.recover()).rejects.toThrow("what a crash interrupted is ended before");
+    await engine.stop();
+    expect([rig.trace, await statusOf("t1")]).toEqual([[], "running"]);
   });
 
   test("a turn submitted before the recovery waits for it, behind the older ones, and can be cancelled", async () => {
