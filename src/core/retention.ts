@@ -5,9 +5,16 @@ import { type ContinuationRecord, isSettled, isTerminal } from "./record.ts";
  * Does not own: which records lie beyond the configured limits; the store knows the order of all of them.
  */
 
-/** Whether the kind of a settled record may keep its text at all: captured answers, and dead letters for a retry. */
-export function mayKeepText(record: Pick<ContinuationRecord, "mode" | "state">): boolean {
-  return record.mode === "capture" || record.state === "dead_lettered";
+/** Why a settled record still holds its text; undefined for one that holds none, or that is not settled. */
+export type HeldText = "captured" | "dead_letter";
+
+/** A dead letter of any mode keeps its text for an operator's retry, and a captured answer is its record's text. */
+export function heldText(
+  record: Pick<ContinuationRecord, "mode" | "state" | "synthesizedText">,
+): HeldText | undefined {
+  if (!isSettled(record) || record.synthesizedText === undefined) return undefined;
+  if (record.state === "dead_lettered") return "dead_letter";
+  return record.mode === "capture" ? "captured" : undefined;
 }
 
 /**
@@ -29,7 +36,7 @@ export function settleRecord(
   const settled = isSettled(record);
   const scrub = record.originContextRef !== undefined;
   const dropText =
-    settled && record.synthesizedText !== undefined && !(options.keepText && mayKeepText(record));
+    settled && record.synthesizedText !== undefined && !(options.keepText && heldText(record) !== undefined);
   const dropPayload = settled && record.resultPayload !== undefined;
   const stamp = settled && record.compactedAt === undefined;
   if (!scrub && !dropText && !dropPayload && !stamp) return record;

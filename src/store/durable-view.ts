@@ -4,11 +4,11 @@ import {
   type ContinuationRecord,
   type ContinuationState,
   claimIdentity,
-  isSettled,
   isTerminal,
   STATES,
   TERMINAL_STATES,
 } from "../core/record.ts";
+import { heldText } from "../core/retention.ts";
 import { createActiveIndex } from "./active-index.ts";
 import type { RecordFacts, RecordTable } from "./record-table.ts";
 import { compareText, createSorted, type Sorted } from "./sorted.ts";
@@ -67,11 +67,6 @@ const hasDeadline = (record: ContinuationRecord | undefined): record is Continua
 /** A begun post whose outcome is not stored is nobody's to repeat: its job, or the next start, decides. */
 const isWorkable = (record: ContinuationRecord) =>
   WORKABLE.has(record.state) && record.deliveryStartedAt === undefined;
-const holdsCapture = (record: RecordFacts) =>
-  isSettled(record) &&
-  record.mode === "capture" &&
-  record.state !== "dead_lettered" &&
-  record.synthesizedText !== undefined;
 
 /** Builds the view over the table, which is its own from now on, sorting each index once. */
 export function createDurableView(records: RecordTable, limits: RetentionLimits): DurableRecords {
@@ -83,7 +78,7 @@ export function createDurableView(records: RecordTable, limits: RetentionLimits)
   function count(record: RecordFacts, step: 1 | -1): void {
     counts[record.state] += step;
     if (record.compactedAt !== undefined) tally.compacted += step;
-    if (holdsCapture(record)) tally.capturedText += step;
+    if (heldText(record) === "captured") tally.capturedText += step;
     if (record.receipt?.historyRecorded === false) tally.historyDegraded += step;
   }
 

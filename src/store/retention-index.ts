@@ -1,5 +1,6 @@
 import type { RetentionLimits } from "../core/limits.ts";
 import { type ContinuationRecord, isSettled } from "../core/record.ts";
+import { heldText } from "../core/retention.ts";
 import type { RecordFacts } from "./record-table.ts";
 import { compareText, createSorted, type Sorted } from "./sorted.ts";
 
@@ -23,18 +24,12 @@ const aged = (record: RecordFacts): Aged => ({
   at: Date.parse(record.updatedAt),
   id: record.continuationId,
 });
-const heldText = (record: RecordFacts): "captured" | "dead" | undefined => {
-  if (!isSettled(record) || record.synthesizedText === undefined) return undefined;
-  // A dead letter of any mode keeps its text for an operator's retry, by limits of its own.
-  if (record.state === "dead_lettered") return "dead";
-  return record.mode === "capture" ? "captured" : undefined;
-};
 
 export function createRetentionIndex(
   initial: Iterable<RecordFacts>,
   limits: RetentionLimits,
 ): RetentionIndex {
-  const first = { settled: [] as Aged[], captured: [] as Aged[], dead: [] as Aged[] };
+  const first = { settled: [] as Aged[], captured: [] as Aged[], dead_letter: [] as Aged[] };
   for (const facts of initial) {
     if (isSettled(facts)) first.settled.push(aged(facts));
     const held = heldText(facts);
@@ -43,7 +38,7 @@ export function createRetentionIndex(
   const settled = createSorted(oldestFirst, first.settled);
   const texts = {
     captured: createSorted(oldestFirst, first.captured),
-    dead: createSorted(oldestFirst, first.dead),
+    dead_letter: createSorted(oldestFirst, first.dead_letter),
   };
 
   function oldest(list: Sorted<Aged>, keep: number, maxAgeMs: number, nowMs: number, budget: number) {
@@ -69,7 +64,13 @@ export function createRetentionIndex(
       deletes: oldest(settled, limits.terminalMaxRecords, limits.terminalMaxAgeMs, nowMs, budget),
       texts: [
         ...oldest(texts.captured, limits.capturedTextMaxRecords, limits.capturedTextMaxAgeMs, nowMs, budget),
-        ...oldest(texts.dead, limits.deadLetterTextMaxRecords, limits.deadLetterTextMaxAgeMs, nowMs, budget),
+        ...oldest(
+          texts.dead_letter,
+          limits.deadLetterTextMaxRecords,
+          limits.deadLetterTextMaxAgeMs,
+          nowMs,
+          budget,
+        ),
       ],
     }),
   };
