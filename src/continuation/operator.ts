@@ -1,5 +1,6 @@
 import { ok, type Result, refuse } from "../core/errors.ts";
 import { CURSOR_MAX_CHARS } from "../core/limits.ts";
+import type { TimeKey } from "../core/ports/store.ts";
 import {
   type ContinuationRecord,
   type ContinuationState,
@@ -14,16 +15,7 @@ import type { Hold } from "./hold.ts";
 import { type Ledger, stopping } from "./ledger.ts";
 import type { Prover } from "./proof.ts";
 import type { Decider } from "./settle-delivered.ts";
-import {
-  detailOf,
-  healthOf,
-  NOT_KEPT,
-  needsPerson,
-  owedOf,
-  statusOf,
-  waitsForOf,
-  watchEventOf,
-} from "./status.ts";
+import { detailOf, healthOf, NOT_KEPT, needsPerson, owedOf, statusOf, watchEventOf } from "./status.ts";
 
 /** What an operator may see and do. None of it accepts a destination, and none of it prints a payload or a text. */
 export function createOperatorActions(
@@ -92,23 +84,25 @@ export function createOperatorActions(
       const after = query.cursor === undefined ? undefined : decodeCursor(query.cursor);
       if (query.cursor !== undefined && after === undefined) return badCursor();
       const now = clock.now();
-      const open = store.durable
-        .inStates(NOT_KEPT)
-        .filter((record) => waitsForOf(record, now, hold) !== undefined);
-      const from = after === undefined ? undefined : { ms: Date.parse(after[0]), id: after[1] };
-      const rest = open
-        .map((record) => ({ record, ms: Date.parse(record.deadline), id: record.continuationId }))
-        .filter((promise) => from === undefined || byDeadline(promise, from) > 0)
-        .sort(byDeadline);
-      const shown = rest.slice(0, limit);
+      const from = after === undefined ? undefined : { at: Date.parse(after[0]), id: after[1] };
+      const isNext = (promise: TimeKey) => from === undefined || byDeadline(promise, from) > 0;
+      const open = store.durable.inStates(NOT_KEPT);
+      const next = open.map(deadlineOf).filter(isNext);
+      // Dead letters may be many: they come in order, and are read only where they are shown.
+      const deadLetters = [...store.durable.retryable(now)];
+      const nextDead = deadLetters.filter(isNext);
+      const shown = [...next, ...nextDead.slice(0, limit)]
+        .sort(byDeadline)
+        .slice(0, limit)
+        .flatMap(({ id }) => store.durable.get(id) ?? []);
       const last = shown.at(-1);
       return ok({
-        owed: shown.map(({ record }) => owedOf(record, now, hold)),
-        total: open.length,
-        needPerson: open.filter((record) => needsPerson(record, now, hold)).length,
-        ...(last === undefined || shown.length === rest.length
+        owed: shown.map((record) => owedOf(record, now, hold)),
+        total: open.length + deadLetters.length,
+        needPerson: open.filter((record) => needsPerson(record, now, hold)).length + deadLetters.length,
+        ...(last === undefined || shown.length === next.length + nextDead.length
           ? {}
-          : { nextCursor: encodeCursor([last.record.deadline, last.id]) }),
+          : { nextCursor: encodeCursor([last.deadline, last.continuationId]) }),
       });
     },
 
@@ -204,14 +198,13 @@ function parseLimit(value: string | undefined, pageSize: number): number | undef
   return limit >= 1 && limit <= pageSize ? limit : undefined;
 }
 
-/** Where a promise stands among others: its deadline, parsed once because that is slow, and its id among those of one. */
-interface Due {
-  readonly ms: number;
-  readonly id: string;
+/** Where a promise stands among others. Its deadline is parsed once, because that is slow. */
+function deadlineOf(record: ContinuationRecord): TimeKey {
+  return { at: Date.parse(record.deadline), id: record.continuationId };
 }
 
-function byDeadline(a: Due, b: Due): number {
-  return a.ms - b.ms || (a.id < b.id ? -1 : a.id > b.id ? 1 : 0);
+function byDeadline(a: TimeKey, b: TimeKey): number {
+  return a.at - b.at || (a.id < b.id ? -1 : a.id > b.id ? 1 : 0);
 }
 
 /** base64url of the JSON array `[createdAt, continuationId]` (`owed`: `[deadline, …]`) of the last row (protocol.md). */

@@ -93,7 +93,10 @@ function canBeRetried(record: ContinuationRecord, nowMs: number): boolean {
   return record.synthesizedText !== undefined && nowMs < Date.parse(record.deadline);
 }
 
-/** States in which a promise may still be open; a dead letter is when its text can be retried, until its deadline. */
+/**
+ * States in which a promise is still open. So is a dead letter whose text can be retried, until its deadline (`retryable`
+ * of the store).
+ */
 export const NOT_KEPT: readonly ContinuationState[] = [
   "claimed",
   "result_received",
@@ -101,7 +104,6 @@ export const NOT_KEPT: readonly ContinuationState[] = [
   "ready_to_deliver",
   "delivery_retry",
   "delivery_unknown",
-  "dead_lettered",
 ];
 
 /** Nothing happens by itself any more, and a person can still do something. */

@@ -1,5 +1,5 @@
 import type { RetentionLimits } from "../core/limits.ts";
-import type { DurableView } from "../core/ports/store.ts";
+import type { DurableView, TimeKey } from "../core/ports/store.ts";
 import {
   type ContinuationRecord,
   type ContinuationState,
@@ -21,10 +21,6 @@ import { compareText, createSorted, type Sorted } from "./sorted.ts";
  * I2. Records are shared with callers and never changed in place.
  */
 
-interface TimeKey {
-  readonly at: number;
-  readonly id: string;
-}
 type ListRow = Pick<ContinuationRecord, "createdAt" | "continuationId">;
 type WorkRow = Pick<ContinuationRecord, "updatedAt" | "continuationId">;
 
@@ -58,7 +54,7 @@ const workKey = (record: ContinuationRecord): TimeKey => ({
   at: readyAt(record),
   id: record.continuationId,
 });
-const deadlineKey = (record: ContinuationRecord): TimeKey => ({
+const deadlineKey = (record: RecordFacts): TimeKey => ({
   at: ms(record.deadline),
   id: record.continuationId,
 });
@@ -67,6 +63,7 @@ const hasDeadline = (record: ContinuationRecord | undefined): record is Continua
 /** A begun post whose outcome is not stored is nobody's to repeat: its job, or the next start, decides. */
 const isWorkable = (record: ContinuationRecord) =>
   WORKABLE.has(record.state) && record.deliveryStartedAt === undefined;
+const isRetryable = (record: RecordFacts) => heldText(record) === "dead_letter";
 
 /** Builds the view over the table, which is its own from now on, sorting each index once. */
 export function createDurableView(records: RecordTable, limits: RetentionLimits): DurableRecords {
@@ -101,6 +98,7 @@ export function createDurableView(records: RecordTable, limits: RetentionLimits)
     STATES.map((state) => [state, createSorted<ListRow>(newestFirst, rowsOf.get(state))]),
   ) as Record<ContinuationState, Sorted<ListRow>>;
   const deadlines = createSorted(byTime, live.filter(hasDeadline).map(deadlineKey));
+  const retryable = createSorted(byTime, initial.filter(isRetryable).map(deadlineKey));
   // Work waits in `waiting` by the time it becomes due; `promote` moves it to `ready`, which is in working order.
   const waiting = createSorted(byTime, live.filter(isWorkable).map(workKey));
   const ready = createSorted<WorkRow>(oldestUpdate);
@@ -137,6 +135,7 @@ export function createDurableView(records: RecordTable, limits: RetentionLimits)
     if (previous !== undefined) {
       count(previous, -1);
       if (isWorkable(previous) && !ready.remove(previous)) waiting.remove(workKey(previous));
+      if (isRetryable(previous)) retryable.remove(deadlineKey(previous));
       if (hasDeadline(previous) && !sameDeadline) deadlines.remove(deadlineKey(previous));
       if (previous.state !== next?.state) lists[previous.state].remove(previous);
     }
@@ -150,6 +149,7 @@ export function createDurableView(records: RecordTable, limits: RetentionLimits)
     records.put(next, text);
     count(next, 1);
     if (isWorkable(next)) waiting.add(workKey(next));
+    if (isRetryable(next)) retryable.add(deadlineKey(next));
     if (hasDeadline(next) && !sameDeadline) deadlines.add(deadlineKey(next));
     if (previous === undefined) {
       claims.set(claimIdentity(next), id);
@@ -213,6 +213,7 @@ export function createDurableView(records: RecordTable, limits: RetentionLimits)
       }
       return present(ids);
     },
+    retryable: (nowMs) => retryable.from({ at: nowMs, id: AFTER_EVERY_ID }),
     freeze: () => records.freeze(),
     all: () => records.all(),
     knowsRun(originRunId) {

@@ -38,6 +38,7 @@ export type RecordFacts = Pick<
   | "mode"
   | "createdAt"
   | "updatedAt"
+  | "deadline"
   | "compactedAt"
   | "serverName"
   | "originRunId"
@@ -104,7 +105,8 @@ export function createRecordTable(records: Iterable<ContinuationRecord> = []): R
 }
 
 function factsOf(record: ContinuationRecord): RecordFacts {
-  const { continuationId, state, mode, createdAt, updatedAt, serverName, originRunId, taskKey } = record;
+  const { continuationId, state, mode, createdAt, updatedAt, deadline, serverName, originRunId, taskKey } =
+    record;
   const { compactedAt, synthesizedText, receipt } = record;
   return {
     continuationId,
@@ -112,6 +114,7 @@ function factsOf(record: ContinuationRecord): RecordFacts {
     mode,
     createdAt,
     updatedAt,
+    deadline,
     serverName,
     originRunId,
     taskKey,

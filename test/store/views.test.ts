@@ -4,6 +4,7 @@ import { retentionSchema } from "../../src/core/limits.ts";
 import {
   type ContinuationRecord,
   claimIdentity,
+  isSettled,
   isTerminal,
   originKey,
   STATES,
@@ -28,6 +29,8 @@ interface Change {
   deadline: number;
   next: number | undefined;
   lease: number | undefined;
+  capture: boolean;
+  text: boolean;
 }
 const CHANGE: fc.Arbitrary<Change> = fc.record({
   id: ID,
@@ -37,6 +40,8 @@ const CHANGE: fc.Arbitrary<Change> = fc.record({
   deadline: fc.integer({ min: -5, max: 5 }),
   next: MAYBE_MINUTE,
   lease: MAYBE_MINUTE,
+  capture: fc.boolean(),
+  text: fc.boolean(),
 });
 
 describe("sorted list", () => {
@@ -111,7 +116,7 @@ describe("durable view", () => {
 });
 
 function toRecord(change: Change): { id: string; record: ContinuationRecord | undefined } {
-  const { id, drop, state, updated, deadline, next, lease } = change;
+  const { id, drop, state, updated, deadline, next, lease, capture, text } = change;
   if (drop) return { id, record: undefined };
   const number = Number(id.slice(2));
   const record = claim(id, {
@@ -121,7 +126,9 @@ function toRecord(change: Change): { id: string; record: ContinuationRecord | un
     updatedAt: minute(updated),
     deadline: minute(deadline),
     state,
+    mode: capture ? "capture" : "reply",
   });
+  if (text) record.synthesizedText = "text";
   if (next !== undefined) record.nextAttemptAt = minute(next);
   if (lease !== undefined) Object.assign(record, { leaseOwner: "o", leaseUntil: minute(lease) });
   return { id, record };
@@ -183,7 +190,18 @@ function compare(
     expect(ids(view.inStates([state]))).toEqual(ids(inState));
     expect(view.counts()[state]).toBe(inState.length);
   }
-  expect(view.stats()).toMatchObject({ records: all.length, active: active.length });
+  const texts = all.filter((record) => record.synthesizedText !== undefined && isSettled(record));
+  const dead = texts.filter((record) => record.state === "dead_lettered");
+  const retryable = dead
+    .map((record) => ({ at: Date.parse(record.deadline), id: record.continuationId }))
+    .filter(({ at }) => at > nowMs)
+    .sort((a, b) => a.at - b.at || (a.id < b.id ? -1 : 1));
+  expect([...view.retryable(nowMs)]).toEqual(retryable);
+  expect(view.stats()).toMatchObject({
+    records: all.length,
+    active: active.length,
+    capturedText: texts.filter((record) => record.mode === "capture" && !dead.includes(record)).length,
+  });
 }
 
 function pages(view: ReturnType<typeof createDurableView>, state: ContinuationRecord["state"] | undefined) {

@@ -51,7 +51,12 @@ export interface DurableView extends RecordView {
   nextDeadlineAt(afterMs: number): number | undefined;
   /** Non-terminal records whose deadline is at or before `nowMs`, at most `limit`. */
   overdue(nowMs: number, limit: number): ContinuationRecord[];
-  /** Every record in one of the given states (start-up recovery, `owed`). */
+  /**
+   * Dead letters that hold their text still, for an operator's retry, with a deadline after `nowMs`; nearest first. None of
+   * them is read. Change nothing meanwhile.
+   */
+  retryable(nowMs: number): Iterable<TimeKey>;
+  /** Every record in one of the given states (start-up recovery, `owed`). Settled ones are many, and slow to read. */
   inStates(states: readonly ContinuationRecord["state"][]): ContinuationRecord[];
   /** Whether there is a record of this run. Looks at the claim of each record: for start-up. */
   knowsRun(originRunId: string): boolean;
@@ -59,6 +64,12 @@ export interface DurableView extends RecordView {
   page(limit: number, after?: readonly [string, string], state?: ContinuationRecord["state"]): Page;
   counts(): Record<ContinuationRecord["state"], number>;
   stats(): StoreStats;
+}
+
+/** A time and the record that has it. */
+export interface TimeKey {
+  readonly at: number;
+  readonly id: string;
 }
 
 /** Why a referenced snapshot could not be used. It harms only its own continuation. */
