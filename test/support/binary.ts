@@ -59,11 +59,18 @@ export async function until<T>(what: string, probe: () => Promise<T | undefined 
 }
 
 export function freePort(): number {
-  const probe = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response(null) });
-  const port = probe.port ?? 0;
-  void probe.stop(true);
-  return port;
+  for (;;) {
+    const probe = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response(null) });
+    const port = probe.port ?? 0;
+    void probe.stop(true);
+    if (given.has(port)) continue;
+    given.add(port);
+    return port;
+  }
 }
+
+/** The system may give a port again that was only probed, and two listeners of one test need two. */
+const given = new Set<number>();
 
 /** Blocks of a configuration that runs with the given model; ports are free ones. */
 export function agentFolder(blocks: Record<string, unknown> = {}): AgentFolder {
