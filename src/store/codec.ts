@@ -20,16 +20,9 @@ export function corrupt(path: string, problem: string, cause?: unknown): StoreEr
 }
 
 export function parseJson(path: string, data: Uint8Array): unknown {
-  return parseText(path, decodeText(path, data));
-}
-
-export function decodeText(path: string, data: Uint8Array): string {
   if (!isUtf8(data)) throw corrupt(path, "is not valid UTF-8");
   // A byte order mark stays in the text, where JSON.parse refuses it as the older runtimes do.
-  return Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString("utf8");
-}
-
-export function parseText(path: string, text: string): unknown {
+  const text = Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString("utf8");
   try {
     return JSON.parse(text);
   } catch (error) {
@@ -52,7 +45,10 @@ export function checkValue<T>(path: string, schema: z.ZodType<T>, value: unknown
  */
 export function checkRecord(path: string, value: unknown, rawBytes: number): ContinuationRecord {
   if (!isJsonObject(value)) throw corrupt(path, "does not hold a record");
-  addMissing(value);
+  if (value.originContextState === undefined) {
+    value.originContextState = value.historyBoundary === undefined ? "detached_latest" : "legacy_missing";
+  }
+  if (value.synthesisDeferrals === undefined) value.synthesisDeferrals = 0;
   // Indenting n bytes gives at most about n²/2, so a text of 2,000 bytes cannot pass 2 MiB.
   if (rawBytes > 2_000 && indentedBytes(value, RECORD_MAX_BYTES) > RECORD_MAX_BYTES) {
     throw corrupt(path, `holds a record of more than ${RECORD_MAX_BYTES} bytes in its indented form`);
@@ -68,21 +64,6 @@ export function checkRecord(path: string, value: unknown, rawBytes: number): Con
   }
   // The schema has no transforms, so what it accepted is what was parsed (I1).
   return value as ContinuationRecord;
-}
-
-/** What older versions lack (store-format.md §2). */
-function addMissing(value: Record<string, unknown>): void {
-  if (value.originContextState === undefined) {
-    value.originContextState = value.historyBoundary === undefined ? "detached_latest" : "legacy_missing";
-  }
-  if (value.synthesisDeferrals === undefined) value.synthesisDeferrals = 0;
-}
-
-/** The record of a text that `checkRecord` accepted, or that was encoded from one. */
-export function thawRecord(text: string): ContinuationRecord {
-  const value = JSON.parse(text) as ContinuationRecord;
-  addMissing(value);
-  return value;
 }
 
 /**

@@ -1,5 +1,5 @@
 import type { RetentionLimits } from "../core/limits.ts";
-import type { DurableView, TimeKey } from "../core/ports/store.ts";
+import type { DurableView, StoreCapture, TimeKey } from "../core/ports/store.ts";
 import {
   type ContinuationRecord,
   type ContinuationState,
@@ -25,12 +25,12 @@ type ListRow = Pick<ContinuationRecord, "createdAt" | "continuationId">;
 type WorkRow = Pick<ContinuationRecord, "updatedAt" | "continuationId">;
 
 export interface DurableRecords extends DurableView {
-  /** Puts the new version, or deletes with undefined. Returns the version before. `text` is the JSON of the new one. */
-  apply(id: string, next: ContinuationRecord | undefined, text?: string): ContinuationRecord | undefined;
-  /** What was put settled is kept as its text from now on: whoever was told of it has looked at it. */
+  /** Puts the new version, or deletes with undefined. Returns the version before. */
+  apply(id: string, next: ContinuationRecord | undefined): ContinuationRecord | undefined;
+  /** What was put settled is kept as bytes from now on: whoever was told of it has looked at it. */
   freeze(): void;
-  /** All records as they are now, read one by one. */
-  all(): Iterable<ContinuationRecord>;
+  /** All records as they are now, read one by one until `release`. */
+  capture(): StoreCapture;
 }
 
 const byTime = (a: TimeKey, b: TimeKey) => a.at - b.at || compareText(a.id, b.id);
@@ -124,11 +124,7 @@ export function createDurableView(records: RecordTable, limits: RetentionLimits)
     }
   }
 
-  function apply(
-    id: string,
-    next: ContinuationRecord | undefined,
-    text?: string,
-  ): ContinuationRecord | undefined {
+  function apply(id: string, next: ContinuationRecord | undefined): ContinuationRecord | undefined {
     const previous = records.get(id);
     active.change(previous, next);
     const sameDeadline = hasDeadline(previous) && hasDeadline(next) && previous.deadline === next.deadline;
@@ -146,7 +142,7 @@ export function createDurableView(records: RecordTable, limits: RetentionLimits)
       if (claims.get(claimIdentity(previous)) === id) claims.delete(claimIdentity(previous));
       return previous;
     }
-    records.put(next, text);
+    records.put(next);
     count(next, 1);
     if (isWorkable(next)) waiting.add(workKey(next));
     if (isRetryable(next)) retryable.add(deadlineKey(next));
@@ -215,7 +211,7 @@ export function createDurableView(records: RecordTable, limits: RetentionLimits)
     },
     retryable: (nowMs) => retryable.from({ at: nowMs, id: AFTER_EVERY_ID }),
     freeze: () => records.freeze(),
-    all: () => records.all(),
+    capture: () => records.capture(),
     knowsRun(originRunId) {
       const part = `\0${originRunId}\0`;
       for (const identity of claims.keys()) if (identity.includes(part)) return true;

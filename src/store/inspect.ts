@@ -12,7 +12,7 @@ import {
   transactionFrameSchema,
 } from "../core/store-files.ts";
 import { readMarker } from "./activation.ts";
-import { checkRecord, checkValue, corrupt, decodeText, parseJson, parseText } from "./codec.ts";
+import { checkRecord, checkValue, corrupt, parseJson } from "./codec.ts";
 import { readGuard } from "./guard.ts";
 import { readManifest } from "./manifest.ts";
 import type { StorePaths } from "./paths.ts";
@@ -143,8 +143,8 @@ export function* inspecting(
     if (count % SLICE_FILES === 0) yield;
     count += 1;
     const path = `${paths.records}${sep}${name}`;
-    const read = attempt(path, () => readRecordFile(fs, path, name, data));
-    if (read !== undefined) records.read(read.record, read.text);
+    const record = attempt(path, () => readRecordFile(fs, path, name, data));
+    if (record !== undefined) records.read(record);
   }
   for (const record of transaction?.writes ?? []) records.put(record);
 
@@ -231,16 +231,15 @@ export function readRecordFile(
   path: string,
   name: string,
   given?: Uint8Array,
-): { record: ContinuationRecord; text: string } {
+): ContinuationRecord {
   if (!BLOB_NAME.test(name)) throw corrupt(path, "is not the name of a record file");
   const data = given ?? readSecureFile(fs, path, RECORD_MAX_BYTES, RECORD_READ, SCRATCH);
   if (data === undefined) throw unsafe(path, "disappeared while it was read");
-  const text = decodeText(path, data);
-  const record = checkRecord(path, parseText(path, text), data.length);
+  const record = checkRecord(path, parseJson(path, data), data.length);
   if (recordFileName(record.continuationId) !== name) {
     throw corrupt(path, "does not have the name that belongs to the continuation id in it");
   }
-  return { record, text };
+  return record;
 }
 
 export function readTransaction(fs: FileSystem, paths: StorePaths): InspectedTransaction | undefined {

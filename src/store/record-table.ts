@@ -1,11 +1,10 @@
-import { KIB } from "../core/limits.ts";
+import type { StoreCapture } from "../core/ports/store.ts";
 import { type ContinuationRecord, isSettled } from "../core/record.ts";
 import { settleRecord } from "../core/retention.ts";
-import { thawRecord } from "./codec.ts";
+import { createFrozenRecords } from "./frozen-records.ts";
 
 /**
- * Records by id. A settled one is kept as its text where there is one: nothing works on it any more, and of thousands of
- * objects each garbage collection would walk every member. (They take about the same memory.)
+ * Records by id. A settled one is kept as bytes (frozen-records.ts): nothing works on it any more.
  *
  * I1. What `get` and the iterations give equals what was put, whichever way it is kept.
  * I2. While files are read, a settled record never outlives its own reading as an object: only its facts do, until the
@@ -15,16 +14,18 @@ export interface RecordTable {
   readonly size: number;
   get(id: string): ContinuationRecord | undefined;
   keys(): IterableIterator<string>;
-  /** As read from a file with this text. A record with nothing left to reduce becomes its text at once. */
-  read(record: ContinuationRecord, text: string): void;
-  /** As committed. With a text, a settled record becomes that with the next `freeze`. */
-  put(record: ContinuationRecord, text?: string): void;
+  /** As read from a file. A record with nothing left to reduce becomes bytes at once. */
+  read(record: ContinuationRecord): void;
+  /** As committed. A settled record becomes bytes with the next `freeze`. */
+  put(record: ContinuationRecord): void;
   delete(id: string): void;
   freeze(): void;
   /** The records that are kept as objects: all that are not settled, and all that something is left to do for. */
   live(): Iterable<ContinuationRecord>;
-  /** Every record of this moment, whatever changes while they are read. */
+  /** Every record. Change nothing meanwhile. */
   all(): Iterable<ContinuationRecord>;
+  /** Every record of this moment, whatever changes until `release`. */
+  capture(): StoreCapture;
   /** What indexes are built from, of every record; until `forgetFacts`. */
   facts(): Iterable<RecordFacts>;
   forgetFacts(): void;
@@ -47,17 +48,25 @@ export type RecordFacts = Pick<
   | "receipt"
 >;
 
-/** Longer texts stay objects, as the whole text would be read at each look at the record. */
-const FROZEN_MAX_CHARS = 8 * KIB;
-
-export function createRecordTable(records: Iterable<ContinuationRecord> = []): RecordTable {
-  const held = new Map<string, ContinuationRecord | string>();
+export function createRecordTable(): RecordTable {
+  const held = new Map<string, ContinuationRecord | number>();
+  const frozen = createFrozenRecords();
   const frozenFacts: RecordFacts[] = [];
-  const freezing: { readonly record: ContinuationRecord; readonly text: string }[] = [];
-  const thawed = (it: ContinuationRecord | string) => (typeof it === "string" ? thawRecord(it) : it);
-  const freezable = (record: ContinuationRecord, text: string) =>
-    text.length <= FROZEN_MAX_CHARS && isSettled(record);
-  for (const record of records) held.set(record.continuationId, record);
+  const freezing: ContinuationRecord[] = [];
+  /** What was dropped while somebody reads a capture. */
+  const dropped: number[] = [];
+  let captures = 0;
+  const thawed = (it: ContinuationRecord | number) => (typeof it === "number" ? frozen.read(it) : it);
+
+  function set(id: string, next: ContinuationRecord | number | undefined): void {
+    const previous = held.get(id);
+    if (typeof previous === "number") {
+      if (captures > 0) dropped.push(previous);
+      else frozen.remove(previous);
+    }
+    if (next === undefined) held.delete(id);
+    else held.set(id, next);
+  }
 
   return {
     get size() {
@@ -68,35 +77,50 @@ export function createRecordTable(records: Iterable<ContinuationRecord> = []): R
       return found === undefined ? undefined : thawed(found);
     },
     keys: () => held.keys(),
-    read(record, text) {
-      const done = freezable(record, text) && settleRecord(record, "", { keepText: true }) === record;
-      held.set(record.continuationId, done ? text : record);
-      if (done) frozenFacts.push(factsOf(record));
+    read(record) {
+      const done = isSettled(record) && settleRecord(record, "", { keepText: true }) === record;
+      const handle = done ? frozen.add(record) : undefined;
+      set(record.continuationId, handle ?? record);
+      if (handle !== undefined) frozenFacts.push(factsOf(record));
     },
-    put(record, text) {
-      held.set(record.continuationId, record);
-      if (text !== undefined && freezable(record, text)) freezing.push({ record, text });
+    put(record) {
+      set(record.continuationId, record);
+      if (isSettled(record)) freezing.push(record);
     },
-    delete: (id) => void held.delete(id),
+    delete: (id) => set(id, undefined),
     freeze() {
-      for (const { record, text } of freezing.splice(0)) {
-        if (held.get(record.continuationId) === record) held.set(record.continuationId, text);
+      for (const record of freezing.splice(0)) {
+        const { continuationId: id } = record;
+        if (held.get(id) === record) held.set(id, frozen.add(record) ?? record);
       }
     },
     *live() {
-      for (const it of held.values()) if (typeof it !== "string") yield it;
+      for (const it of held.values()) if (typeof it !== "number") yield it;
     },
-    all() {
+    *all() {
+      for (const it of held.values()) yield thawed(it);
+    },
+    capture() {
       const now = [...held.values()];
+      captures += 1;
+      let open = true;
       return {
-        *[Symbol.iterator]() {
-          for (const it of now) yield thawed(it);
+        records: {
+          *[Symbol.iterator]() {
+            for (const it of now) yield thawed(it);
+          },
+        },
+        release() {
+          if (!open) return;
+          open = false;
+          captures -= 1;
+          if (captures === 0) for (const handle of dropped.splice(0)) frozen.remove(handle);
         },
       };
     },
     *facts() {
       yield* frozenFacts;
-      for (const it of held.values()) if (typeof it !== "string") yield it;
+      for (const it of held.values()) if (typeof it !== "number") yield it;
     },
     forgetFacts() {
       frozenFacts.length = 0;

@@ -115,7 +115,7 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
     guard: requireGuard,
     committed(entries) {
       for (const entry of entries) {
-        const previous = durable.apply(entry.id, entry.record, entry.text);
+        const previous = durable.apply(entry.id, entry.record);
         head.committed(entry.id, entry);
         snapshots.refer(previous, entry.record);
       }
@@ -295,7 +295,17 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
         listeners.add(listener);
         return () => listeners.delete(listener);
       },
-      capture: () => ({ records: durable.all(), release: snapshots.keepAll() }),
+      capture() {
+        const { records, release } = durable.capture();
+        const releaseSnapshots = snapshots.keepAll();
+        return {
+          records,
+          release() {
+            release();
+            releaseSnapshots();
+          },
+        };
+      },
       fault: () => journal.fault(),
       close() {
         closing ??= finish();

@@ -102,7 +102,7 @@ function currentRecord(
     let file: ContinuationRecord | undefined;
     let damage: unknown;
     try {
-      if (fs.lstat(path, "record.look") !== undefined) file = readRecordFile(fs, path, name).record;
+      if (fs.lstat(path, "record.look") !== undefined) file = readRecordFile(fs, path, name);
     } catch (error) {
       // A new file is not whole before the transaction lets go of it.
       damage = error;

@@ -4,8 +4,9 @@ import { join } from "node:path";
 import { operatorToken } from "../../src/core/derive.ts";
 import { sha256Hex } from "../../src/core/digest.ts";
 import { fileJson } from "../../src/core/json.ts";
+import { retentionSchema } from "../../src/core/limits.ts";
 import { recordFileName } from "../../src/core/record.ts";
-import { GUARD_CONTENT, GUARD_FILE, STORE_ENTRIES } from "../../src/core/store-files.ts";
+import { GUARD_CONTENT, GUARD_FILE, STORE_ENTRIES, type StoreManifest } from "../../src/core/store-files.ts";
 import { freePort } from "../support/binary.ts";
 import { claimedRecord } from "../support/records.ts";
 import type { ServerCommand, ServerReport } from "./server-entry.ts";
@@ -68,7 +69,7 @@ export function benchFolder(tombstones: number): BenchFolder {
   };
 }
 
-/** Writes tombstones as a store leaves them, with its guard; returns their size. */
+/** Writes tombstones as a store leaves them, with its guard and manifest; returns their size. */
 function seed(hostDir: string, tombstones: number): number {
   const state = join(hostDir, "continuations");
   const folder = (name: string) => mkdirSync(join(state, name), { recursive: true, mode: 0o700 });
@@ -76,6 +77,7 @@ function seed(hostDir: string, tombstones: number): number {
   folder(STORE_ENTRIES.records);
   folder(STORE_ENTRIES.legacyRecords);
   file(join(STORE_ENTRIES.legacyRecords, GUARD_FILE), GUARD_CONTENT);
+  file(STORE_ENTRIES.manifest, fileJson(manifestOf(tombstones)));
   file(STORE_ENTRIES.secret, `${Buffer.alloc(32, 7).toString("base64url")}\n`);
   let bytes = 0;
   for (let index = 0; index < tombstones; index += 1) {
@@ -110,6 +112,29 @@ function seed(hostDir: string, tombstones: number): number {
   // What is not written out yet would be written during the measurement.
   Bun.spawnSync(["sync"]);
   return bytes;
+}
+
+/** Without it the first start would look for older formats to convert. Its counts are a report only. */
+function manifestOf(records: number): StoreManifest {
+  const limits = retentionSchema.parse({});
+  return {
+    schemaVersion: 3,
+    generation: "bench",
+    updatedAt: new Date().toISOString(),
+    rollbackGuardRequired: true,
+    stats: {
+      format: "per-record-v3",
+      records,
+      active: 0,
+      unresolvedDelivery: 0,
+      deadLettered: 0,
+      terminalTombstones: records,
+      compacted: records,
+      capturedText: 0,
+      historyDegraded: 0,
+      limits,
+    },
+  };
 }
 
 async function start(path: string, port: number): Promise<BenchServer> {

@@ -231,7 +231,7 @@ describe("the reader of", () => {
       RUNS.record,
       recordFile,
       contentOf(files.record),
-      (fs) => readRecordFile(fs, recordFile, name).record,
+      (fs) => readRecordFile(fs, recordFile, name),
       (value, data) => {
         const parsed = JSON.parse(text(data));
         // What older versions lack is added at the end; everything else stays where it was.

@@ -10,10 +10,9 @@ import {
   STATES,
 } from "../../src/core/record.ts";
 import { createDurableView } from "../../src/store/durable-view.ts";
-import { createRecordTable } from "../../src/store/record-table.ts";
 import { createSorted } from "../../src/store/sorted.ts";
 import { NOW_MS } from "../support/records.ts";
-import { claim } from "../support/store-harness.ts";
+import { claim, tableOf } from "../support/store-harness.ts";
 
 const LIMITS = retentionSchema.parse({});
 const minute = (n: number) => new Date(NOW_MS + n * 60_000).toISOString();
@@ -93,7 +92,7 @@ describe("durable view", () => {
         if (record === undefined) model.delete(id);
         else model.set(id, record);
       }
-      const view = createDurableView(createRecordTable(model.values()), LIMITS);
+      const view = createDurableView(tableOf(model.values()), LIMITS);
       for (const { id, record } of versions.slice(start)) {
         // Asking in between moves work from the waiting to the ready order.
         view.due(NOW_MS, 3);

@@ -13,6 +13,7 @@ import type { ContinuationStore } from "../../src/core/ports/store.ts";
 import type { ContinuationRecord, OriginContextRef } from "../../src/core/record.ts";
 import { buildSnapshot, type OriginSnapshot } from "../../src/core/snapshot.ts";
 import { openContinuationStore } from "../../src/store/open.ts";
+import { createRecordTable, type RecordTable } from "../../src/store/record-table.ts";
 import { createFakeClock, type FakeClock } from "./fake-clock.ts";
 import { createFakeIds } from "./fake-ids.ts";
 import { claimedRecord, NOW_MS } from "./records.ts";
@@ -98,6 +99,13 @@ export function member(
 }
 
 /** Every record of a store, by id. */
+/** The records as objects, each as it was put. */
+export function tableOf(records: Iterable<ContinuationRecord>): RecordTable {
+  const table = createRecordTable();
+  for (const record of records) table.put(record);
+  return table;
+}
+
 export function recordsOf(store: ContinuationStore): Record<string, ContinuationRecord> {
   const { records } = store.durable.page(1_000_000);
   return Object.fromEntries(

@@ -129,12 +129,13 @@ export function readLegacy(deps: {
     else if (!sameRecord(record, newer)) throw conflict("the v1 file", "records-v2", id);
   }
 
-  const records = createRecordTable(inspection.records.all());
+  const records = createRecordTable();
+  for (const record of inspection.records.all()) records.read(record);
   const missing: string[] = [];
   for (const [id, record] of legacy) {
     const own = records.get(id);
     if (own === undefined) {
-      records.put(record);
+      records.read(record);
       missing.push(id);
     } else if (!sameRecord(own, record)) {
       attempt(deps.paths.record(id), () => {
