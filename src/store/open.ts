@@ -233,10 +233,11 @@ function settleNames(fs: FileSystem, paths: StorePaths, inspection: Inspection, 
     }
   }
   if (fresh || inspection.transaction !== undefined) {
-    fs.runSync([{ op: "syncDir", path: paths.stateDir, label: "folder.sync" }]);
+    const label = fresh ? "folder.sync" : "transaction.settle.sync";
+    fs.runSync([{ op: "syncDir", path: paths.stateDir, label }]);
   }
   if (!inspection.missingFolders.includes(paths.markers)) {
-    fs.runSync([{ op: "syncDir", path: paths.markers, label: "marker.sync" }]);
+    fs.runSync([{ op: "syncDir", path: paths.markers, label: "marker.settle.sync" }]);
   }
 }
 

@@ -4,7 +4,7 @@ import type { CrashDisk } from "../../core/ports/crash-disk.ts";
 import type { FileSystem } from "../../core/ports/platform.ts";
 import type { ContinuationStore } from "../../core/ports/store.ts";
 import { FILE_MODE, FOLDER_MODE, isTemporary } from "../../core/secure-files.ts";
-import { GUARD_CONTENT, STORE_ENTRIES } from "../../core/store-files.ts";
+import { GUARD_CONTENT, manifestSchema, STORE_ENTRIES } from "../../core/store-files.ts";
 import { openContinuationStore } from "../open.ts";
 import { type StorePaths, storePaths } from "../paths.ts";
 import { type Records, recordsKey, recordsOf, retained } from "./ledger.ts";
@@ -118,15 +118,29 @@ export function createImageCheck(workload: Workload, olderReader: OlderReader | 
   };
 }
 
-/** I5: where there is v3 evidence, the guard is there. */
+/** I5: where there is v3 evidence, the guard is there, and the manifest ends every merge of what an older format left. */
 function guardViolation(fs: FileSystem, paths: StorePaths): Violation | undefined {
   const names = (folder: string) => (fs.list(folder, "explore") ?? []).filter((name) => !isTemporary(name));
   const evidence =
     fs.lstat(paths.transaction, "explore") !== undefined ||
     names(paths.records).length > 0 ||
     names(paths.markers).length > 0;
-  if (!evidence || textOf(fs, paths.guard) === GUARD_CONTENT) return undefined;
-  return { invariant: "I5 guard", message: "there is v3 evidence without the rollback guard" };
+  if (!evidence) return undefined;
+  const without = (what: string): Violation => ({
+    invariant: "I5 guard",
+    message: `there is v3 evidence without ${what}`,
+  });
+  if (textOf(fs, paths.guard) !== GUARD_CONTENT) return without("the rollback guard");
+  const required = requiresGuard(textOf(fs, paths.manifest) ?? "");
+  return required ? undefined : without("a manifest that requires the guard");
+}
+
+function requiresGuard(manifest: string): boolean {
+  try {
+    return manifestSchema.parse(JSON.parse(manifest)).rollbackGuardRequired;
+  } catch {
+    return false;
+  }
 }
 
 function textOf(fs: FileSystem, path: string): string | undefined {

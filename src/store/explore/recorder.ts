@@ -218,6 +218,10 @@ export async function record(workload: Workload, options: RecordOptions): Promis
         break;
       }
       case "kill": {
+        if (step.after !== undefined) {
+          killAfter(step.after);
+          await life.settle();
+        }
         const next = disk.takeOver();
         inflicted.add(CUT_ERRNO);
         await close();

@@ -106,7 +106,7 @@ function stepText(step: Step): string {
     case "restart":
       return `close and ${again(step.interrupt)}`;
     case "kill":
-      return `kill the process and ${again(step.interrupt)}`;
+      return `kill the process${step.after === undefined ? "" : ` after ${step.after} more operations`} and ${again(step.interrupt)}`;
     case "crash":
       return `power cut (survival by seed ${step.seed}) and open again`;
     case "sweep":

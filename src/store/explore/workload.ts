@@ -28,8 +28,8 @@ export type Step =
   | { op: "fail"; after: number; errno: string }
   /** Closed and opened again; the first opening is killed after so many operations, if it has as many. */
   | { op: "restart"; interrupt?: number }
-  /** The process is killed with work under way; the disk goes on with what it has, synced or not. */
-  | { op: "kill"; interrupt?: number }
+  /** The process is killed with work under way, now or after so many operations; the disk goes on with what it has. */
+  | { op: "kill"; after?: number; interrupt?: number }
   /** The power goes with work under way, and what survives is chosen by `seed`. */
   | { op: "crash"; seed: number };
 
@@ -47,6 +47,10 @@ export interface Workload {
 export const SLOTS = 6;
 export const GROUPS = 3;
 const ERRNOS = ["ENOSPC", "EIO", "EROFS", "EMFILE"] as const;
+/** An activation does so many operations, up to the sync that makes the unlink of its marker durable. */
+const ACTIVATION_OPERATIONS = 13;
+/** A commit renames its transaction after so many. */
+const UNTIL_RENAME = 3;
 /** Carried bytes: so few that each commit makes a checkpoint, some commits, many commits, the real ones. */
 const CARRIES: readonly [CarryLimits, ...CarryLimits[]] = [
   { startBytes: 1, maxBytes: 2_000, spares: 0 },
@@ -104,7 +108,9 @@ function episode(random: Random): Step[] {
       : random.chance(0.5)
         ? [{ op: "pause", turns: 1 + random.below(30) }]
         : [];
-  const kind = random.below(100);
+  // What an opening has to make durable first is what a process left that was killed within one activation or commit.
+  const killAfter = (operations: number): Step => ({ op: "kill", after: operations });
+  const kind = random.below(106);
   if (kind < 12) return [{ op: "claim", slot, mode }];
   if (kind < 18) return [{ op: "claim", slot, mode, group }];
   if (kind < 30) {
@@ -146,5 +152,28 @@ function episode(random: Random): Step[] {
   if (kind < 95) return [{ op: "restart", ...interrupted }];
   if (kind < 97) return [{ op: "kill", ...interrupted }];
   if (kind < 99) return [{ op: "crash", seed: random.below(2 ** 31) }];
+  if (kind < 103) {
+    const members = [slot, (slot + 1) % SLOTS].slice(0, 1 + random.below(2));
+    return [
+      ...members.map((member): Step => ({ op: "claim", slot: member, mode: random.pick(MODES), group })),
+      { op: "prepare", group, orphan: false },
+      { op: "settle" },
+      { op: "activate", group },
+      killAfter(random.below(ACTIVATION_OPERATIONS)),
+      // A marker whose unlink was not durable may not come back over a member that has ended since.
+      { op: "end", slot, how: "cancel" },
+      { op: "settle" },
+    ];
+  }
+  if (kind < 105) {
+    // The file before this transaction, if any, carries none of its records: what comes back is not laid over them.
+    return [
+      { op: "restart" },
+      { op: "claim", slot, mode },
+      { op: "claim", slot: (slot + 1) % SLOTS, mode: random.pick(MODES) },
+      advance((slot + 2) % SLOTS, (slot + 3) % SLOTS),
+      killAfter(UNTIL_RENAME + random.below(3)),
+    ];
+  }
   return [{ op: "fail", after: random.below(12), errno: random.pick(ERRNOS) }];
 }
