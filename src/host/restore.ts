@@ -14,6 +14,7 @@ import { createClock } from "../platform/clock.ts";
 import { createFileSystem } from "../platform/filesystem.ts";
 import { createSequentialFile } from "../platform/sequential-file.ts";
 import { unsettledIds } from "../store/copy.ts";
+import { syncNameOf } from "../store/durable-name.ts";
 import { ownershipLock } from "../store/ownership.ts";
 import { FILE_MODE, FOLDER_MODE, type Pause, pauser } from "./backup-format.ts";
 import type { StatePlaces } from "./backup-offline.ts";
@@ -115,8 +116,14 @@ async function fill(
 ): Promise<RestoreReport> {
   const { manifest } = reader;
   const made: string[] = [];
+  const seen = new Set<string>();
   const folder = (path: string): void => {
-    if (fs.lstat(path, LABEL) !== undefined) return;
+    if (seen.has(path)) return;
+    seen.add(path);
+    if (fs.lstat(path, LABEL) !== undefined) {
+      syncNameOf(path, { fs, label: LABEL });
+      return;
+    }
     folder(dirname(path));
     fs.runSync([
       { op: "mkdir", path, mode: FOLDER_MODE, existsOk: false, label: LABEL },

@@ -1,7 +1,9 @@
 import { dirname, join } from "node:path";
+import { diskRemedy } from "../core/disk-remedy.ts";
 import { StoreError } from "../core/errors.ts";
 import { FileFault, type FileStep, type FileSystem, type Logger } from "../core/ports/platform.ts";
 import { FOLDER_MODE, inspectFolder } from "../core/secure-files.ts";
+import { syncNameOf } from "../store/durable-name.ts";
 import { HOST_DATABASE } from "./state-entries.ts";
 
 const LABEL = "host folder";
@@ -22,7 +24,9 @@ export function prepareStateFolder(fs: FileSystem, path: string, logger: Logger)
       logger.warn("a folder did not have mode 0700; it is repaired", { path });
     }
     // Whoever made it may have been killed before its name was durable; with a ledger in it, it is.
-    if (fs.lstat(join(path, HOST_DATABASE), LABEL) === undefined) syncParent(fs, path, logger);
+    if (fs.lstat(join(path, HOST_DATABASE), LABEL) === undefined) {
+      syncNameOf(path, { fs, logger, label: LABEL });
+    }
   });
 }
 
@@ -44,24 +48,19 @@ function withWayOut(act: () => void): void {
   } catch (error) {
     if (error instanceof FileFault) {
       const problem = `${error.path} can't be used as a folder for state (${error.errno})`;
-      throw new StoreError("store_write_failed", `${problem}; ${WAY_OUT}`, { cause: error });
+      throw new StoreError("store_write_failed", `${problem}; ${wayOutOf(error)}`, { cause: error });
     }
     if (!(error instanceof StoreError)) throw error;
     throw new StoreError(error.code, `${error.message}; ${WAY_OUT}`, { cause: error });
   }
 }
 
-function syncParent(fs: FileSystem, path: string, logger: Logger): void {
-  try {
-    fs.runSync([{ op: "syncDir", path: dirname(path), label: LABEL }]);
-  } catch (error) {
-    if (!(error instanceof FileFault)) throw error;
-    // A parent that may be entered but not read can't be synced; whoever made it so also made this folder.
-    logger.warn("the parent of a folder could not be synced", { path: dirname(path), errno: error.errno });
-  }
-}
-
 const WAY_OUT = "name a folder of your own in host.stateDir, or remove what is there";
+
+/** What is there is not to be removed because its disk is full, read-only or broken. */
+function wayOutOf(error: StoreError | FileFault): string {
+  return (error instanceof FileFault ? diskRemedy(error.errno) : undefined) ?? WAY_OUT;
+}
 
 /** What `prepareStateFolder` would not take as it is, for `doctor`: repair (`waiting`) or refuse. Changes nothing. */
 export function stateFolderProblem(
@@ -73,7 +72,7 @@ export function stateFolderProblem(
     return repair.length === 0 ? undefined : { status: "waiting", detail: looseFolder(path) };
   } catch (error) {
     if (!(error instanceof StoreError || error instanceof FileFault)) throw error;
-    return { status: "error", detail: `${error.message}; ${WAY_OUT}` };
+    return { status: "error", detail: `${error.message}; ${wayOutOf(error)}` };
   }
 }
 

@@ -23,12 +23,14 @@ import { openForSyncfs, type Syncfs } from "./syncfs.ts";
  * Does not own: in which thread that is (filesystem.ts, filesystem-worker.ts).
  *
  * I1. Modes are set explicitly after creation, so the process's umask changes nothing.
- * I2. Nothing follows a symlink at the last component of a path that is opened or created.
+ * I2. Nothing follows a symlink at the last component of a path that is opened or created, but for a folder that is
+ *     synced: what was done in it by its path followed that link, too.
  */
 
 const NO_FOLLOW = constants.O_NOFOLLOW ?? 0;
 /** Without O_NONBLOCK an open would hang on a FIFO that somebody put in place of a file. */
 export const READ = constants.O_RDONLY | NO_FOLLOW | (constants.O_NONBLOCK ?? 0);
+const FOLDER = constants.O_RDONLY | (constants.O_DIRECTORY ?? 0);
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | NO_FOLLOW;
 const REUSE = constants.O_WRONLY | constants.O_CREAT | NO_FOLLOW | (constants.O_NONBLOCK ?? 0);
 
@@ -105,7 +107,7 @@ function perform(step: FileStep, syncfs: Syncfs | undefined): void {
       sync(step.path);
       return;
     case "syncDir":
-      if (SYNCS_FOLDERS) sync(step.path);
+      if (SYNCS_FOLDERS) sync(step.path, FOLDER);
       return;
     case "syncFiles":
       if (step.paths.length >= SYNCFS_FROM && syncfs?.sync()) return;
@@ -206,8 +208,8 @@ function writeAll(descriptor: number, data: Uint8Array): void {
   }
 }
 
-function sync(path: string): void {
-  const descriptor = openSync(path, READ);
+function sync(path: string, flags = READ): void {
+  const descriptor = openSync(path, flags);
   try {
     fsyncSync(descriptor);
   } finally {

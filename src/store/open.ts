@@ -17,6 +17,7 @@ import { settleRecord } from "../core/retention.ts";
 import { FOLDER_MODE, inspectFolder } from "../core/secure-files.ts";
 import { markerProjection, removeMarker } from "./activation.ts";
 import { encodeRecord } from "./codec.ts";
+import { syncNameOf } from "./durable-name.ts";
 import { missingGuard } from "./guard.ts";
 import { type Inspection, inspectState, type Problem } from "./inspect.ts";
 import { CARRY_LIMITS, type CarryLimits } from "./journal.ts";
@@ -88,7 +89,7 @@ export async function openContinuationStore(options: OpenOptions): Promise<Conti
   let opened: OpenedStore | undefined;
   try {
     const folder = inspectFolder(fs, paths.stateDir, "state");
-    if (!folder.exists) fs.runSync(stateDirSteps(fs, paths.stateDir));
+    if (!folder.exists) makeStateDir(fs, paths.stateDir, logger);
     lock = options.acquireLock(paths.owner);
     const nowMs = clock.now();
     const stop = (problem: Problem): never => {
@@ -199,17 +200,24 @@ function decide(
   };
 }
 
-/** The state directory and the parents it lacks, each durable in its own parent. */
-function stateDirSteps(fs: FileSystem, stateDir: string): FileStep[] {
+/**
+ * Makes the state directory and the parents it lacks, each durable in its own parent. The deepest one that is there may
+ * have been made by a process that was killed before it could sync that name; all above it were synced before.
+ */
+function makeStateDir(fs: FileSystem, stateDir: string, logger: Logger): void {
   const missing: string[] = [];
-  for (let path = stateDir; fs.lstat(path, "state.parent") === undefined; path = dirname(path)) {
+  let path = stateDir;
+  for (; fs.lstat(path, "state.parent") === undefined; path = dirname(path)) {
     missing.unshift(path);
     if (dirname(path) === path) break;
   }
-  return missing.flatMap((path): FileStep[] => [
-    { op: "mkdir", path, mode: FOLDER_MODE, existsOk: true, label: "state.mkdir" },
-    { op: "syncDir", path: dirname(path), label: "state.parent.sync" },
-  ]);
+  syncNameOf(path, { fs, logger, label: "state.parent.sync" });
+  fs.runSync(
+    missing.flatMap((path): FileStep[] => [
+      { op: "mkdir", path, mode: FOLDER_MODE, existsOk: true, label: "state.mkdir" },
+      { op: "syncDir", path: dirname(path), label: "state.parent.sync" },
+    ]),
+  );
 }
 
 /**
@@ -221,17 +229,7 @@ function stateDirSteps(fs: FileSystem, stateDir: string): FileStep[] {
 function settleNames(fs: FileSystem, paths: StorePaths, inspection: Inspection, logger: Logger): void {
   // Once the manifest requires the guard, all names of a new directory were synced.
   const fresh = !(inspection.manifest?.rollbackGuardRequired ?? false);
-  if (fresh) {
-    try {
-      fs.runSync([{ op: "syncDir", path: dirname(paths.stateDir), label: "parent.sync" }]);
-    } catch (error) {
-      // A parent that may be entered but not read can't be synced; whoever made it so also made this directory.
-      logger.warn("the parent of the state directory could not be synced", {
-        path: dirname(paths.stateDir),
-        errno: error instanceof FileFault ? error.errno : undefined,
-      });
-    }
-  }
+  if (fresh) syncNameOf(paths.stateDir, { fs, logger, label: "parent.sync" });
   if (fresh || inspection.transaction !== undefined) {
     const label = fresh ? "folder.sync" : "transaction.settle.sync";
     fs.runSync([{ op: "syncDir", path: paths.stateDir, label }]);

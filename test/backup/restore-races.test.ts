@@ -64,6 +64,30 @@ function meanwhile(at: (step: FileStep) => boolean, act: () => void): FileSystem
 }
 const writes = (file: string) => (step: FileStep) => step.op === "write" && step.path === file;
 
+test("what a killed restore made before this one is durable before this one says that it is done", async () => {
+  // Killed after the folder above, and after the one for the continuations.
+  const target = apart("n");
+  mkdirSync(target.stateDir, { recursive: true, mode: 0o700 });
+  const synced: string[] = [];
+  const note = (steps: readonly FileStep[]) =>
+    synced.push(...steps.flatMap((step) => (step.op === "syncDir" ? [step.path] : [])));
+  const fs: FileSystem = {
+    ...real,
+    async run(steps) {
+      await real.run(steps);
+      note(steps);
+    },
+    runSync(steps) {
+      real.runSync(steps);
+      note(steps);
+    },
+  };
+  await restoreBackup(source, target, fs);
+  // The name of `n` is in `path`; those of both folders are in `n`.
+  expect(synced.filter((folder) => folder === path)).toHaveLength(1);
+  expect(synced.filter((folder) => folder === join(path, "n"))).toHaveLength(2);
+});
+
 describe("a folder that another takes after it was seen empty", () => {
   for (const [what, target, part, lock] of [
     ["the host's", apart, "hostDir", "host-owner.sqlite"],

@@ -16,6 +16,7 @@ import { FileFault, type FileStep, type FileSystem } from "../../src/core/ports/
 import { startMonoAgent } from "../../src/host/start.ts";
 import { prepareStateFolder } from "../../src/host/state-folder.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
+import { freePort } from "../support/binary.ts";
 import { writeDemoFolder } from "../support/demo-folder.ts";
 import { createRecordingLogger } from "../support/silent-logger.ts";
 
@@ -64,6 +65,19 @@ test("a link to a folder is refused with its path and the way out, and nothing i
   expect(existsSync(join(path, "elsewhere/host.sqlite"))).toBe(false);
 });
 
+test("a link above it is as good as a folder, also for a start after a kill before there was a ledger", async () => {
+  symlinkSync(path, join(path, "link"));
+  stateDir = join(path, "link/state");
+  writeDemoFolder(path, {
+    host: { stateDir },
+    continuations: { stateDir: join(path, "link/apart"), port: freePort() },
+    terminal: { enabled: false },
+  });
+  expect(await start()).toEqual([]);
+  rmSync(join(stateDir, "host.sqlite"));
+  expect(await start()).toEqual([]);
+});
+
 test("a file in its place is refused with its path and the way out", async () => {
   writeFileSync(stateDir, "");
   await expect(start()).rejects.toThrow(/\.mono-agent must be a folder, but it is a file; name a folder/);
@@ -72,14 +86,14 @@ test("a file in its place is refused with its path and the way out", async () =>
 describe("the name of a new folder", () => {
   const real = createFileSystem();
   /** Prepares the folder and gives what was done, as operation and path. */
-  const prepare = (failing?: FileStep["op"]) => {
+  const prepare = (failing?: FileStep["op"], errno = "EACCES") => {
     const steps: string[] = [];
     const logger = createRecordingLogger();
     const fs: FileSystem = {
       ...real,
       runSync(all) {
         for (const step of all) {
-          if (step.op === failing) throw new FileFault(step.label, path, "EACCES");
+          if (step.op === failing) throw new FileFault(step.label, path, errno);
           steps.push(`${step.op} ${"path" in step ? step.path : ""}`);
           real.runSync([step]);
         }
@@ -101,10 +115,31 @@ describe("the name of a new folder", () => {
     expect(prepare().steps).toEqual([]);
   });
 
-  test("of another's making is used also where its parent can't be synced", () => {
-    mkdirSync(stateDir, { mode: 0o700 });
-    expect(prepare("syncDir").logger.lines).toEqual([
-      `warn the parent of a folder could not be synced ${JSON.stringify({ path, errno: "EACCES" })}`,
-    ]);
+  test.each(["EACCES", "EPERM"])(
+    "of another's making is used also where its parent may be entered, but not read (%s)",
+    (errno) => {
+      mkdirSync(stateDir, { mode: 0o700 });
+      expect(prepare("syncDir", errno).logger.lines).toEqual([
+        `warn the parent of a folder could not be synced ${JSON.stringify({ path, errno })}`,
+      ]);
+    },
+  );
+
+  test.each([
+    ["EIO", "check its disk"],
+    ["ENOSPC", "free space on its disk"],
+  ])("is not relied on where the disk refuses to make it durable (%s)", (errno, remedy) => {
+    const refused = { code: "store_write_failed", message: expect.stringContaining(`(${errno}); ${remedy}`) };
+    for (const made of [false, true]) {
+      if (made) mkdirSync(stateDir, { mode: 0o700, recursive: true });
+      const caught = (() => {
+        try {
+          return prepare("syncDir", errno).steps;
+        } catch (error) {
+          return error;
+        }
+      })();
+      expect(caught).toMatchObject(refused);
+    }
   });
 });

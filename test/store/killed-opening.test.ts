@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import type { FileSystem } from "../../src/core/ports/platform.ts";
 import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { claim, GROUP, member, openStore, recordsOf, snapshotOf } from "../support/store-harness.ts";
 
@@ -7,31 +8,35 @@ import { claim, GROUP, member, openStore, recordsOf, snapshotOf } from "../suppo
  * that the killed process did not sync must not take the claim with them.
  */
 
-test("a claim acknowledged after a kill at any operation of opening and first commit survives a power cut", async () => {
-  const whole = createMemoryFileSystem();
-  await (await openStore({ fs: whole, seed: "killed" })).commit({ puts: [claim("first")] });
-  const labels = whole.trace.map((operation) => operation.label);
-  for (const label of ["state.mkdir", "secret.rename", "guard.rename"]) expect(labels).toContain(label);
+test.each(["/state", "/a/b/c"])(
+  "a claim acknowledged after a kill at any operation of opening %s and first commit survives a power cut",
+  async (stateDir) => {
+    const whole = createMemoryFileSystem();
+    const open = (fs: FileSystem) => openStore({ fs, stateDir, seed: "killed" });
+    await (await open(whole)).commit({ puts: [claim("first")] });
+    const labels = whole.trace.map((operation) => operation.label);
+    for (const label of ["state.mkdir", "secret.rename", "guard.rename"]) expect(labels).toContain(label);
 
-  for (let cut = 1; cut <= whole.counts.operations + 1; cut += 1) {
-    const fs = createMemoryFileSystem();
-    fs.cutAt(cut);
-    await openStore({ fs, seed: "killed" })
-      .then((store) => store.commit({ puts: [claim("first")] }))
-      .catch(() => {});
-    const next = fs.takeOver();
-    const store = await openStore({ fs: next, seed: "killed" });
-    await store.commit({ puts: [claim("second")] });
-    for (let missing = -1; missing < next.unsynced().length; missing += 1) {
-      for (const others of [true, false]) {
-        const disk = next.afterPowerCut((_, index) => (index === missing) !== others);
-        const again = await openStore({ fs: disk, seed: "killed" });
-        expect(Object.keys(recordsOf(again))).toContain("second");
-        expect(again.secret).toEqual(store.secret);
+    for (let cut = 1; cut <= whole.counts.operations + 1; cut += 1) {
+      const fs = createMemoryFileSystem();
+      fs.cutAt(cut);
+      await open(fs)
+        .then((store) => store.commit({ puts: [claim("first")] }))
+        .catch(() => {});
+      const next = fs.takeOver();
+      const store = await open(next);
+      await store.commit({ puts: [claim("second")] });
+      for (let missing = -1; missing < next.unsynced().length; missing += 1) {
+        for (const others of [true, false]) {
+          const disk = next.afterPowerCut((_, index) => (index === missing) !== others);
+          const again = await open(disk);
+          expect(Object.keys(recordsOf(again))).toContain("second");
+          expect(again.secret).toEqual(store.secret);
+        }
       }
     }
-  }
-});
+  },
+);
 
 test("a transaction that a killed process left unsynced is never torn by its recovery", async () => {
   const both = { puts: [claim("one"), claim("two")] };

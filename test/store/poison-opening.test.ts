@@ -2,6 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { diskRemedy } from "../../src/core/disk-remedy.ts";
 import { fileJson } from "../../src/core/json.ts";
 import { retentionSchema } from "../../src/core/limits.ts";
+import type { FileSystem } from "../../src/core/ports/platform.ts";
 import { recordFileName } from "../../src/core/record.ts";
 import { createMemoryFileSystem, type MemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
 import { activationMarker } from "../../src/store/activation.ts";
@@ -9,7 +10,7 @@ import { openContinuationStore } from "../../src/store/open.ts";
 import { createFakeClock } from "../support/fake-clock.ts";
 import { createFakeIds } from "../support/fake-ids.ts";
 import { NOW, NOW_MS } from "../support/records.ts";
-import { silentLogger } from "../support/silent-logger.ts";
+import { createRecordingLogger, silentLogger } from "../support/silent-logger.ts";
 import {
   claim,
   GROUP,
@@ -127,14 +128,16 @@ describe("an opening that fails at any of its operations", () => {
           const label = rehearsal.trace[number - 1]?.label ?? "";
           // The state directory itself comes before the lock in it.
           expect(releases).toBe(label.startsWith("state.") ? 0 : 1);
-          if (["temporary.unlink", "spare.unlink", "snapshot.unlink", "parent.sync"].includes(label))
+          if (["temporary.unlink", "spare.unlink", "snapshot.unlink"].includes(label))
             expect(error).toBeUndefined();
           else {
             expect([label, error?.code]).toEqual([label, "store_write_failed"]);
             expect(error?.message).toContain(errno);
             expect(error?.message).toContain(`${diskRemedy(errno)} and start again; nothing in it is lost`);
             expect(error?.message).not.toContain("needs a restart");
-            expect(error?.message).toContain(label === "state.parent.sync" ? " /:" : STATE_DIR);
+            expect(error?.message).toContain(
+              ["state.parent.sync", "parent.sync"].includes(label) ? " /:" : STATE_DIR,
+            );
             // Nothing is written behind a failure.
             expect([label, fs.counts.operations]).toEqual([label, number]);
           }
@@ -150,6 +153,63 @@ describe("an opening that fails at any of its operations", () => {
       }
     });
   }
+});
+
+describe("the folder that holds a state directory of another's making", () => {
+  const killed = async (stateDir: string, at: number): Promise<MemoryFileSystem> => {
+    const fs = createMemoryFileSystem();
+    fs.cutAt(at);
+    await openStore({ fs, stateDir }).catch(() => {});
+    return fs.takeOver();
+  };
+
+  // The first was killed after its first mkdir, of `/a`, and the second after that of the state directory.
+  test.each([
+    ["/a/b", "state.parent.sync", 2],
+    ["/state", "parent.sync", 2],
+  ])("may be one that can be entered, but not read: %s", async (stateDir, label, at) => {
+    for (const errno of ["EACCES", "EPERM"]) {
+      const fs = await killed(stateDir, at);
+      let failures = 0;
+      fs.failWhen((operation) => {
+        if (operation.label !== label || failures > 0) return undefined;
+        failures += 1;
+        return errno;
+      });
+      const logger = createRecordingLogger();
+      const store = await openStore({ fs, stateDir, logger });
+      await store.commit({ puts: [claim("first")] });
+      await store.close();
+      expect(failures).toBe(1);
+      const warning = `warn the parent of a folder could not be synced ${JSON.stringify({ path: "/", errno })}`;
+      expect(logger.lines).toContain(warning);
+    }
+  });
+
+  test("is refused for any other failure of it, also above the parents that a killed process made", async () => {
+    const fs = await killed("/a/b", 2);
+    fs.failWhen((operation) => (operation.label === "state.parent.sync" ? "EIO" : undefined));
+    await expect(openStore({ fs, stateDir: "/a/b" })).rejects.toMatchObject({
+      code: "store_write_failed",
+      message:
+        "the state directory could not be opened: state.parent.sync failed at /: EIO; check its disk and start again; nothing in it is lost",
+    });
+  });
+
+  test("need not be synced for the root of a disk, which has no name to lose, but for what a link leads to", async () => {
+    const memory = createMemoryFileSystem();
+    await (await openStore({ fs: memory })).close();
+    memory.failWhen((operation) => (operation.label === "parent.sync" ? "EINVAL" : undefined));
+    const below = (kind: "directory" | "symlink"): FileSystem => ({
+      ...memory,
+      lstat(path, label) {
+        const stat = memory.lstat(path, label);
+        return path === "/" && stat !== undefined ? { ...stat, kind, device: 2 } : stat;
+      },
+    });
+    await (await openStore({ fs: below("directory") })).close();
+    await expect(openStore({ fs: below("symlink") })).rejects.toThrow("parent.sync failed at /: EINVAL");
+  });
 });
 
 describe("temporaries that can't be removed", () => {
