@@ -1,14 +1,17 @@
-import type { Survival } from "../core/ports/crash-disk.ts";
+import type { DiskOperation, Survival } from "../core/ports/crash-disk.ts";
 
 /**
- * The nodes of the in-memory disk, and what a power cut leaves of them: the data of a file that is not synced, and
- * each change of names whose folder is not synced, may be kept or lost independently.
+ * The nodes of the in-memory disk, and what a power cut leaves of them: the data of a file that is not synced, each
+ * change of names whose folder is not synced, and the changed mode of either, may be kept or lost independently.
+ *
+ * The first mode is no such change: an inode is made with it, so whatever keeps the name keeps the mode.
  */
 
 export interface FileNode {
   readonly kind: "file";
   readonly inode: bigint;
   mode: number;
+  syncedMode: number;
   data: Uint8Array;
   /** What a power cut leaves when nothing unsynced survives. */
   syncedData: Uint8Array;
@@ -18,6 +21,7 @@ export interface FolderNode {
   readonly kind: "directory";
   readonly inode: bigint;
   mode: number;
+  syncedMode: number;
   readonly names: Map<string, Node>;
   readonly syncedNames: Map<string, Node>;
   touched: number;
@@ -32,11 +36,26 @@ export type Unsynced =
       readonly path: string;
       readonly label: string;
       readonly folder: FolderNode;
-      readonly changes: readonly (readonly [name: string, node: Node | undefined])[];
-    };
+      readonly changes: readonly NameChange[];
+    }
+  | { readonly kind: "mode"; readonly path: string; readonly label: string; readonly node: Node };
+
+type NameChange = readonly [name: string, node: Node | undefined];
+
+export interface Disk {
+  readonly root: FolderNode;
+  /** In the order in which it was done. */
+  unsynced: Unsynced[];
+  /** Whether names can be swapped: Linux can, other systems only rename. */
+  readonly swaps: boolean;
+}
+
+export function memoryDisk(options: { swaps: boolean } = { swaps: true }): Disk {
+  return { root: newFolder(), unsynced: [], swaps: options.swaps };
+}
 
 let inodes = 0n;
-export const nextInode = () => {
+const nextInode = () => {
   inodes += 1n;
   return inodes;
 };
@@ -44,19 +63,63 @@ export const newFolder = (mode = 0o700): FolderNode => ({
   kind: "directory",
   inode: nextInode(),
   mode,
+  syncedMode: mode,
   names: new Map(),
   syncedNames: new Map(),
   touched: 0,
 });
+/** A file whose data, if any, is durable. */
+export const newFile = (mode: number, data: Uint8Array, touched = 0): FileNode => ({
+  kind: "file",
+  inode: nextInode(),
+  mode,
+  syncedMode: mode,
+  data,
+  syncedData: data,
+  touched,
+});
 
-export function applyNames(
-  names: Map<string, Node>,
-  changes: readonly (readonly [string, Node | undefined])[],
-): void {
+function applyNames(names: Map<string, Node>, changes: readonly NameChange[]): void {
   for (const [name, node] of changes) {
     if (node === undefined) names.delete(name);
     else names.set(name, node);
   }
+}
+
+export function changeNames(
+  disk: Disk,
+  { path, label }: DiskOperation,
+  folder: FolderNode,
+  changes: readonly NameChange[],
+): void {
+  applyNames(folder.names, changes);
+  disk.unsynced.push({ kind: "names", path, label, folder, changes });
+}
+
+export function changeMode(disk: Disk, { path, label }: DiskOperation, node: Node, mode: number): void {
+  if (node.mode === mode) return;
+  node.mode = mode;
+  disk.unsynced.push({ kind: "mode", path, label, node });
+}
+
+export function syncFolder(disk: Disk, folder: FolderNode): void {
+  syncMode(disk, folder);
+  disk.unsynced = disk.unsynced.filter((change) => {
+    if (change.kind !== "names" || change.folder !== folder) return true;
+    applyNames(folder.syncedNames, change.changes);
+    return false;
+  });
+}
+
+export function syncFile(disk: Disk, file: FileNode): void {
+  syncMode(disk, file);
+  file.syncedData = file.data;
+  disk.unsynced = disk.unsynced.filter((change) => change.kind !== "data" || change.file !== file);
+}
+
+function syncMode(disk: Disk, node: Node): void {
+  node.syncedMode = node.mode;
+  disk.unsynced = disk.unsynced.filter((change) => change.kind !== "mode" || change.node !== node);
 }
 
 /** A deep copy of what is durable, with the surviving changes applied in their order; all of it durable. */
@@ -65,6 +128,12 @@ export function survivor(
   outcomes: readonly (readonly [Unsynced, ReturnType<Survival>])[],
 ): FolderNode {
   const copies = new Map<Node, Node>();
+  const modeOf = (node: Node) => {
+    const kept = outcomes.some(
+      ([change, outcome]) => change.kind === "mode" && change.node === node && outcome,
+    );
+    return kept ? node.mode : node.syncedMode;
+  };
   const copy = (node: Node): Node => {
     const known = copies.get(node);
     if (known !== undefined) return known;
@@ -79,11 +148,12 @@ export function survivor(
         if (outcome === "mixed")
           data = Buffer.concat([node.data.subarray(0, half), node.syncedData.subarray(half)]);
       }
-      const file: FileNode = { ...node, data, syncedData: data };
+      const mode = modeOf(node);
+      const file: FileNode = { ...node, mode, syncedMode: mode, data, syncedData: data };
       copies.set(node, file);
       return file;
     }
-    const folder = newFolder(node.mode);
+    const folder = newFolder(modeOf(node));
     copies.set(node, folder);
     const names = new Map(node.syncedNames);
     for (const [change, outcome] of outcomes) {

@@ -1,25 +1,31 @@
 import { dirname, join } from "node:path";
-import type { CrashDisk, DiskOperation, Survival } from "../core/ports/crash-disk.ts";
+import type { CrashDisk, DiskOperation, InjectedFault, Survival } from "../core/ports/crash-disk.ts";
 import { FileFault, type FileStat, type FileStep, type ReadHandle } from "../core/ports/platform.ts";
 import {
-  applyNames,
+  changeMode,
+  changeNames,
+  type Disk,
   type FileNode,
   type FolderNode,
+  memoryDisk,
   type Node,
+  newFile,
   newFolder,
-  nextInode,
   survivor,
+  syncFile,
+  syncFolder,
   treeDigest,
-  type Unsynced,
 } from "./memory-disk.ts";
+
+export { memoryDisk };
 
 /**
  * A filesystem in memory that counts what is done to it, fails where a test says, and knows what a power cut may
  * leave. Each step is carried out in the operations that POSIX could interrupt: creating a file, writing its data
  * and syncing it are three.
  *
- * What is not synced is a list: the data of a file until the file is synced, and each change of names until its
- * folder is. `afterPowerCut` builds the disk that is left when any choice of them survives.
+ * What is not synced is a list: the data of a file until the file is synced, each change of names until its folder is,
+ * and a changed mode until its file or folder is. `afterPowerCut` builds the disk that is left when any choice of them survives.
  */
 
 export interface Counts {
@@ -51,22 +57,13 @@ export interface MemoryFileSystem extends CrashDisk {
   erase(path: string): void;
 }
 
-interface Disk {
-  readonly root: FolderNode;
-  unsynced: Unsynced[];
-  /** Whether names can be swapped: Linux can, other systems only rename. */
-  readonly swaps: boolean;
-}
-
-export function memoryDisk(options: { swaps: boolean } = { swaps: true }): Disk {
-  return { root: newFolder(), unsynced: [], swaps: options.swaps };
-}
-
 export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSystem {
   const { root, swaps } = disk;
   const counts: Counts = { operations: 0, fsyncs: 0, renames: 0, unlinks: 0, bytes: 0 };
   const trace: DiskOperation[] = [];
-  let fault: ((operation: DiskOperation, number: number) => string | undefined) | undefined;
+  let fault: ((operation: DiskOperation, number: number) => InjectedFault | undefined) | undefined;
+  /** How the operation that is under way will fail, once it is done. */
+  let late: { readonly operation: DiskOperation; readonly errno: string } | undefined;
   let gate: ((step: FileStep) => Promise<void> | undefined) | undefined;
   let cut = Number.POSITIVE_INFINITY;
   let isOff = false;
@@ -96,36 +93,22 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
     }
     counts.operations += 1;
     trace.push(operation);
-    const errno = fault?.(operation, counts.operations);
-    if (errno !== undefined) fail(operation, errno);
+    const injected = fault?.(operation, counts.operations);
+    if (typeof injected === "string") fail(operation, injected);
+    late = injected === undefined ? undefined : { operation, errno: injected.errno };
     return operation;
+  }
+
+  function end(): void {
+    const failure = late;
+    late = undefined;
+    if (failure !== undefined) fail(failure.operation, failure.errno);
   }
 
   function folderOf(path: string, operation: DiskOperation): { folder: FolderNode; name: string } {
     const folder = find(dirname(path));
     if (folder?.kind !== "directory") fail(operation, "ENOENT");
     return { folder, name: partsOf(path).at(-1) ?? "" };
-  }
-
-  function rename(operation: DiskOperation, folder: FolderNode, changes: [string, Node | undefined][]): void {
-    for (const [name, node] of changes) {
-      if (node === undefined) folder.names.delete(name);
-      else folder.names.set(name, node);
-    }
-    disk.unsynced.push({ kind: "names", path: operation.path, label: operation.label, folder, changes });
-  }
-
-  function syncFolder(folder: FolderNode): void {
-    disk.unsynced = disk.unsynced.filter((change) => {
-      if (change.kind !== "names" || change.folder !== folder) return true;
-      applyNames(folder.syncedNames, change.changes);
-      return false;
-    });
-  }
-
-  function syncFile(file: FileNode): void {
-    file.syncedData = file.data;
-    disk.unsynced = disk.unsynced.filter((change) => change.kind !== "data" || change.file !== file);
   }
 
   /** The file that a `write` fills: a new one, or with `reuse` the one that is there. */
@@ -137,26 +120,25 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
   ): FileNode {
     const there = folder.names.get(name);
     if (there === undefined) {
-      const empty = new Uint8Array();
-      const touched = counts.operations;
-      const file: FileNode = {
-        kind: "file",
-        inode: nextInode(),
-        mode,
-        data: empty,
-        syncedData: empty,
-        touched,
-      };
-      rename(create, folder, [[name, file]]);
+      const file = newFile(mode, new Uint8Array(), counts.operations);
+      changeNames(disk, create, folder, [[name, file]]);
       return file;
     }
     if (reuse === undefined || there.kind !== "file") fail(create, "EEXIST");
-    there.mode = mode;
+    changeMode(disk, create, there, mode);
     return there;
   }
 
   /** The operations of a step, one at a time, so that `run` can let others in between. */
   function* operations(step: FileStep): Generator<void> {
+    for (const _ of effects(step)) {
+      end();
+      yield;
+    }
+    end();
+  }
+
+  function* effects(step: FileStep): Generator<void> {
     const { label } = step;
     switch (step.op) {
       case "write": {
@@ -175,7 +157,7 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
         yield;
         begin("sync", step.path, label);
         counts.fsyncs += 1;
-        syncFile(file);
+        syncFile(disk, file);
         return;
       }
       case "sync": {
@@ -183,7 +165,7 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
         const file = find(step.path);
         if (file?.kind !== "file") fail(operation, "ENOENT");
         counts.fsyncs += 1;
-        syncFile(file);
+        syncFile(disk, file);
         return;
       }
       case "syncFiles": {
@@ -192,7 +174,7 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
         for (const path of step.paths) {
           const file = find(path);
           if (file?.kind !== "file") fail(operation, "ENOENT");
-          syncFile(file);
+          syncFile(disk, file);
         }
         return;
       }
@@ -201,7 +183,7 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
         const folder = find(step.path);
         if (folder?.kind !== "directory") fail(operation, "ENOENT");
         counts.fsyncs += 1;
-        syncFolder(folder);
+        syncFolder(disk, folder);
         return;
       }
       case "rename": {
@@ -215,7 +197,7 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
         const replaced = folder.names.get(target.name);
         if (replaced?.kind === "directory") fail(operation, "EISDIR");
         counts.renames += 1;
-        rename(operation, folder, [
+        changeNames(disk, operation, folder, [
           [name, step.swap === true && swaps ? replaced : undefined],
           [target.name, node],
         ]);
@@ -229,7 +211,7 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
         if (node === undefined) fail(operation, "ENOENT");
         if (node.kind === "directory") fail(operation, "EISDIR");
         counts.unlinks += 1;
-        rename(operation, folder, [[name, undefined]]);
+        changeNames(disk, operation, folder, [[name, undefined]]);
         return;
       }
       case "mkdir": {
@@ -239,7 +221,7 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
           fail(operation, "EEXIST");
         }
         const { folder, name } = folderOf(step.path, operation);
-        rename(operation, folder, [[name, newFolder(step.mode)]]);
+        changeNames(disk, operation, folder, [[name, newFolder(step.mode)]]);
         return;
       }
       case "rmdir": {
@@ -248,14 +230,14 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
         const node = folder.names.get(name);
         if (node?.kind !== "directory") fail(operation, node === undefined ? "ENOENT" : "ENOTDIR");
         if (node.names.size > 0) fail(operation, "ENOTEMPTY");
-        rename(operation, folder, [[name, undefined]]);
+        changeNames(disk, operation, folder, [[name, undefined]]);
         return;
       }
       case "chmod": {
         const operation = begin("chmod", step.path, label);
         const node = find(step.path);
         if (node === undefined) fail(operation, "ENOENT");
-        node.mode = step.mode;
+        changeMode(disk, operation, node, step.mode);
         return;
       }
     }
@@ -379,7 +361,7 @@ export function createMemoryFileSystem(disk: Disk = memoryDisk()): MemoryFileSys
         folder = next;
       }
       const data = Buffer.from(text, "utf8");
-      const file: FileNode = { kind: "file", inode: nextInode(), mode, data, syncedData: data, touched: 0 };
+      const file = newFile(mode, data);
       folder.names.set(name, file);
       folder.syncedNames.set(name, file);
     },

@@ -156,6 +156,79 @@ for (const [name, create] of [
   }
 }
 
+describe("the filesystem in memory", () => {
+  const chmod = (path: string, mode: number): FileStep => ({ op: "chmod", path, mode, label: "ch" });
+
+  test("loses a changed mode with the power until its file or folder is synced, and never the first one", async () => {
+    const fs = createMemoryFileSystem();
+    const reused: Write = { ...write("/d/b", "new"), reuse: "whole", sync: false };
+    await fs.run([
+      { op: "mkdir", path: "/d", mode: 0o755, existsOk: false, label: "mk" },
+      { ...write("/d/a", "1"), mode: 0o644 },
+      { ...write("/d/b", "old"), mode: 0o644 },
+      { op: "syncDir", path: "/d", label: "sd" },
+      { op: "syncDir", path: "/", label: "sd" },
+      chmod("/d", 0o700),
+      chmod("/d/a", 0o600),
+      reused,
+    ]);
+    const [now, before] = [
+      { "/d": 0o700, "/d/a": 0o600, "/d/b": 0o600 },
+      { "/d": 0o755, "/d/a": 0o644, "/d/b": 0o644 },
+    ];
+    expect(fs.modes()).toEqual(now);
+    expect(fs.unsynced().map(({ kind, path }) => `${kind} ${path}`)).toEqual([
+      "mode /d",
+      "mode /d/a",
+      "mode /d/b",
+      "data /d/b",
+    ]);
+    expect(fs.afterPowerCut("all").modes()).toEqual(now);
+    expect(fs.afterPowerCut("none").modes()).toEqual(before);
+    const alone = fs.afterPowerCut(({ path }) => path === "/d/a");
+    expect(alone.modes()).toEqual({ ...before, "/d/a": 0o600 });
+    expect(alone.unsynced()).toEqual([]);
+    await fs.run(["/d/a", "/d/b"].map((path): FileStep => ({ op: "sync", path, label: "s" })));
+    await fs.run([{ op: "syncDir", path: "/d", label: "sd" }, chmod("/d", 0o700)]);
+    expect([fs.unsynced(), fs.afterPowerCut("none").modes()]).toEqual([[], now]);
+  });
+
+  test("fails before an operation or after it, whichever a test wants", async () => {
+    const steps: FileStep[] = [
+      { op: "mkdir", path: "/d", mode: 0o700, existsOk: false, label: "mk" },
+      write("/d/a", "1"),
+      { op: "rename", from: "/d/a", to: "/d/b", label: "mv" },
+      { op: "unlink", path: "/d/b", missingOk: false, label: "rm" },
+      { op: "unlink", path: "/d/b", missingOk: true, label: "rm" },
+    ];
+    // After so many operations: mkdir, create, data, sync, rename, unlink, unlink of what is gone.
+    const after = [
+      [],
+      ["/d"],
+      ["/d", "/d/a: "],
+      ["/d", "/d/a: 1"],
+      ["/d", "/d/a: 1"],
+      ["/d", "/d/b: 1"],
+      ["/d"],
+      ["/d"],
+    ];
+    for (let number = 1; number <= 7; number += 1) {
+      for (const done of [false, true]) {
+        const fs = createMemoryFileSystem();
+        const injected = done ? ({ errno: "EIO", done } as const) : "EIO";
+        fs.failWhen((_, current) => (current === number ? injected : undefined));
+        expect(await fs.run(steps).catch(errnoOf)).toMatch(/^(mk|w|mv|rm):EIO$/);
+        expect(fs.counts.operations).toBe(number);
+        const files = fs.files();
+        const found = Object.keys(fs.modes()).map((path) =>
+          files[path] === undefined ? path : `${path}: ${files[path]}`,
+        );
+        expect([number, done, found]).toEqual([number, done, after[done ? number : number - 1] ?? []]);
+      }
+    }
+  });
+});
+
 describe("the real filesystem", () => {
   test("does not follow a symlink, neither to read nor to create", async () => {
     const fs = createFileSystem();

@@ -120,10 +120,11 @@ describe("an opening that fails at any of its operations", () => {
       const expected = recordsOf(opened);
       await opened.close();
       expect(operations).toBeGreaterThan(5);
-      for (const errno of ["ENOSPC", "EIO", "EROFS", "EMFILE"]) {
+      for (const injected of ["ENOSPC", "EIO", "EROFS", "EMFILE", { errno: "EIO", done: true }] as const) {
+        const errno = typeof injected === "string" ? injected : injected.errno;
         for (let number = 1; number <= operations; number += 1) {
           const fs = diskOf(start);
-          fs.failWhen((_, current) => (current === number ? errno : undefined));
+          fs.failWhen((_, current) => (current === number ? injected : undefined));
           const { error, releases } = await attempt(fs);
           const label = rehearsal.trace[number - 1]?.label ?? "";
           // The state directory itself comes before the lock in it.

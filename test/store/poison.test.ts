@@ -3,6 +3,7 @@ import { diskRemedy } from "../../src/core/disk-remedy.ts";
 import { StoreError } from "../../src/core/errors.ts";
 import { fileJson } from "../../src/core/json.ts";
 import { retentionSchema } from "../../src/core/limits.ts";
+import type { InjectedFault } from "../../src/core/ports/crash-disk.ts";
 import type { ContinuationStore } from "../../src/core/ports/store.ts";
 import type { ContinuationRecord } from "../../src/core/record.ts";
 import { createMemoryFileSystem, type MemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
@@ -26,7 +27,11 @@ import {
  * retention and a checkpoint are under way together.
  */
 
-const ERRNOS = ["ENOSPC", "EIO", "EROFS", "EMFILE"] as const;
+/** EIO too for what was done all the same: a rename, say, that the disk took and whose answer got lost. */
+const FAULTS: readonly { readonly errno: string; readonly fault: InjectedFault; readonly done: string }[] = [
+  ...["ENOSPC", "EIO", "EROFS", "EMFILE"].map((errno) => ({ errno, fault: errno, done: "" })),
+  { errno: "EIO", fault: { errno: "EIO", done: true }, done: " although it is done" },
+];
 const FILLER = "x".repeat(90 * 1024);
 const at = (second: number) => new Date(NOW_MS + second * 1000).toISOString();
 
@@ -250,14 +255,14 @@ describe("a failing disk", () => {
     }
   });
 
-  for (const errno of ERRNOS) {
+  for (const { errno, fault: injected, done } of FAULTS) {
     for (const lasting of [true, false]) {
-      test(`${errno} at each of ${last - first + 1} operations, ${lasting ? "lasting" : "once"}`, async () => {
+      test(`${errno} at each of ${last - first + 1} operations, ${lasting ? "lasting" : "once"}${done}`, async () => {
         for (let number = first; number <= last; number += 1) {
           const fs = createMemoryFileSystem();
           const opened = await open(fs);
           fs.failWhen((_, current) =>
-            (lasting ? current >= number : current === number) ? errno : undefined,
+            (lasting ? current >= number : current === number) ? injected : undefined,
           );
           const outcome = await work(opened);
           const label = trace[number - 1]?.label ?? "";
@@ -279,13 +284,18 @@ describe("a failing disk", () => {
   test("a close that fails at any of its operations gives up the directory and loses nothing", async () => {
     expect(end).toBeGreaterThan(last);
     for (let number = last + 1; number <= end; number += 1) {
-      for (const lasting of [true, false]) {
+      for (const [lasting, injected] of [
+        [true, "ENOSPC"],
+        [false, "ENOSPC"],
+        [true, { errno: "EIO", done: true }],
+        [false, { errno: "EIO", done: true }],
+      ] as const) {
         const fs = createMemoryFileSystem();
         const opened = await open(fs);
         const outcome = await work(opened);
         expect(outcome.errors).toEqual([]);
         fs.failWhen((_, current) =>
-          (lasting ? current >= number : current === number) ? "ENOSPC" : undefined,
+          (lasting ? current >= number : current === number) ? injected : undefined,
         );
         const before = recordsOf(opened.store);
         await opened.store.close();

@@ -112,6 +112,7 @@ export async function recordServiceLife(
   let failure: string | undefined;
   const faultAt = random.chance(0.25) ? 40 + random.below(300) : Number.POSITIVE_INFINITY;
   const errno = random.pick(["ENOSPC", "EIO", "EROFS", "EMFILE"]);
+  const fault = random.chance(0.5) ? errno : { errno, done: true as const };
   const failed = (what: string) => {
     failure ??= `seed ${seed}, after ${operations} operations: ${what}`;
   };
@@ -138,7 +139,7 @@ export async function recordServiceLife(
     take(label);
     if (operations !== faultAt) return undefined;
     inflicted.add(errno);
-    return errno;
+    return fault;
   });
   const world = await createWorld({
     fs: wrap(disk),

@@ -8,9 +8,12 @@ export interface DiskOperation {
   readonly label: string;
 }
 
-/** Something that a power cut now may take back: the data of one file, or one change of names in a folder. */
+/** How an operation fails: with this errno and nothing done, or with it although all was done. */
+export type InjectedFault = string | { readonly errno: string; readonly done: true };
+
+/** Something a power cut now may take back: the data of one file, one change of names in a folder, or a changed mode. */
 export interface UnsyncedChange {
-  readonly kind: "data" | "names";
+  readonly kind: "data" | "names" | "mode";
   readonly path: string;
   readonly label: string;
 }
@@ -22,8 +25,8 @@ export interface UnsyncedChange {
 export type Survival = (change: UnsyncedChange, index: number) => boolean | "torn" | "zeros" | "mixed";
 
 export interface CrashDisk extends FileSystem {
-  /** Calls `fault` before each operation, which fails with the errno that it gives; without argument, none. */
-  failWhen(fault?: (operation: DiskOperation, number: number) => string | undefined): void;
+  /** Calls `fault` before each operation, which fails as it says; without argument, none. */
+  failWhen(fault?: (operation: DiskOperation, number: number) => InjectedFault | undefined): void;
   /** The power goes after so many more operations: all later ones fail with EPOWER and change nothing. */
   cutAfter(operations: number): void;
   unsynced(): readonly UnsyncedChange[];

@@ -1,3 +1,4 @@
+import type { UnsyncedChange } from "../../core/ports/crash-disk.ts";
 import {
   createImageCheck,
   type Invariant,
@@ -29,7 +30,7 @@ export interface Cut extends Pick<CrashState, "operation" | "label" | "survival"
 export interface UnsyncedEnd {
   readonly label: string;
   readonly path: string;
-  readonly kind: "data" | "names";
+  readonly kind: UnsyncedChange["kind"];
   readonly end: "kept" | "lost" | "torn" | "zeros" | "mixed";
 }
 

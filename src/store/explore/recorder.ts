@@ -10,7 +10,7 @@ import { createLedger, type Ledger, recordsKey, recordsOf, retained } from "./le
 import { type Cast, createCast, createLife, type Life } from "./life.ts";
 import { createRandom, createSimulatedClock, createSimulatedIds, STATE_DIR, silent } from "./simulated.ts";
 import { randomSurvival, survivals } from "./survivals.ts";
-import type { Workload } from "./workload.ts";
+import type { Step, Workload } from "./workload.ts";
 
 /**
  * Owns: running a workload once, and taking down at each operation what a power cut just before it may leave.
@@ -68,7 +68,7 @@ export async function record(workload: Workload, options: RecordOptions): Promis
   const known = new Map<string, number>();
   let operations = 0;
   let failure: string | undefined;
-  let planned: { left: number; errno: string } | undefined;
+  let planned: { left: number; fault: Extract<Step, { op: "fail" }> } | undefined;
 
   let disk = options.createDisk({ swaps: workload.swaps });
   let ledger = createLedger(new Map());
@@ -120,10 +120,10 @@ export async function record(workload: Workload, options: RecordOptions): Promis
         if (planned !== undefined) planned.left -= 1;
         return undefined;
       }
-      const { errno } = planned;
+      const { errno, done } = planned.fault;
       planned = undefined;
       inflicted.add(errno);
-      return errno;
+      return done === true ? { errno, done } : errno;
     });
   }
 
@@ -201,7 +201,7 @@ export async function record(workload: Workload, options: RecordOptions): Promis
         for (let turn = 0; turn < step.turns; turn += 1) await Promise.resolve();
         break;
       case "fail":
-        planned = { left: step.after, errno: step.errno };
+        planned = { left: step.after, fault: step };
         break;
       case "restart":
         await close();

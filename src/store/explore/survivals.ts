@@ -43,7 +43,7 @@ export function randomSurvival(changes: readonly UnsyncedChange[], random: Rando
   const density = random.pick([0.2, 0.5, 0.8]);
   const kept = changes.map(({ kind }) => {
     if (!random.chance(density)) return false;
-    if (kind === "names" || random.chance(0.6)) return true;
+    if (kind !== "data" || random.chance(0.6)) return true;
     return random.pick(["torn", "zeros", "mixed"] as const);
   });
   const name = kept

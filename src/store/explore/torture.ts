@@ -67,14 +67,15 @@ export function failureText({ invariant, message, workload, at }: Failure): stri
   ].join("\n");
 }
 
+const LOST = { data: "the data of", names: "the name of", mode: "the mode of" } as const;
+
 function cutLines({ operation, label, survival, unsynced }: Cut): string[] {
   const changes =
     unsynced.length === 0 ? "all was synced" : `of what was not synced, this survives: ${survival}`;
   return [
     `  → power cut before operation ${operation} (${label}); ${changes}`,
     ...unsynced.map(
-      ({ kind, path, label, end }, index) =>
-        `      ${index + 1}. ${end}: ${kind === "data" ? "the data of" : "the name of"} ${path} (${label})`,
+      ({ kind, path, label, end }, index) => `      ${index + 1}. ${end}: ${LOST[kind]} ${path} (${label})`,
     ),
   ];
 }
@@ -102,7 +103,7 @@ function stepText(step: Step): string {
     case "settle":
       return "wait until all is durable";
     case "fail":
-      return `operation ${step.after + 1} from here fails with ${step.errno}`;
+      return `operation ${step.after + 1} from here fails with ${step.errno}${step.done === true ? " although it is done" : ""}`;
     case "restart":
       return `close and ${again(step.interrupt)}`;
     case "kill":

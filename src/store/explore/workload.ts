@@ -24,8 +24,8 @@ export type Step =
   | { op: "settle" }
   /** Lets what is under way go on for a while. */
   | { op: "pause"; turns: number }
-  /** A later operation fails with this errno. */
-  | { op: "fail"; after: number; errno: string }
+  /** A later operation fails with this errno; with `done` although it has taken effect. */
+  | { op: "fail"; after: number; errno: string; done?: true }
   /** Closed and opened again; the first opening is killed after so many operations, if it has as many. */
   | { op: "restart"; interrupt?: number }
   /** The process is killed with work under way, now or after so many operations; the disk goes on with what it has. */
@@ -175,5 +175,6 @@ function episode(random: Random): Step[] {
       killAfter(UNTIL_RENAME + random.below(3)),
     ];
   }
-  return [{ op: "fail", after: random.below(12), errno: random.pick(ERRNOS) }];
+  const done = random.chance(0.5) ? { done: true as const } : {};
+  return [{ op: "fail", after: random.below(12), errno: random.pick(ERRNOS), ...done }];
 }
