@@ -5,6 +5,7 @@ import { isJsonObject, type JsonObject, type JsonValue } from "../core/json.ts";
 import { isEnabled, type McpServerSpec } from "../core/mcp-servers.ts";
 import type { Environment } from "./environment.ts";
 import { contextSelectionProblem, readMcpFile, selectionProblem } from "./mcp-file.ts";
+import { misplaced } from "./places.ts";
 import { dottedPath, type SourceOf } from "./problems.ts";
 import { BLOCKS, BUILT_IN_PROVIDERS, DEFAULT_CONTINUATION_PORT, DEFAULT_TERMINAL_PORT } from "./schema.ts";
 import { DETACHED_TOKEN_MIN_CHARS, secretValue } from "./secrets.ts";
@@ -26,6 +27,7 @@ export interface CrossChecks {
 export interface CheckInput {
   readonly raw: JsonObject;
   readonly cwd: string;
+  readonly configPath: string;
   readonly env: Environment;
   readonly sourceOf: SourceOf;
   readonly secretsOptional: boolean;
@@ -52,6 +54,7 @@ export function crossCheck(input: CheckInput): CrossChecks {
   const mcp = checkServers(input, report);
   if (!input.secretsOptional) checkDetachedTokens(input, report);
   checkPorts(input, report);
+  checkPlaces(input, report);
   return {
     problems: [...problems, ...mcp.problems],
     warnings: [...zoneWarnings(input), ...keyWarnings(input), ...windowWarnings(input), ...mcp.warnings],
@@ -266,6 +269,31 @@ function checkPorts({ raw }: CheckInput, report: Report): void {
       `${String(port)} is the port of the continuation service too; they must differ`,
     );
   }
+}
+
+/** Also of continuations that are off: their state is there for when they are on again. */
+function checkPlaces({ raw, cwd, configPath }: CheckInput, report: Report): void {
+  const { stateDir } = BLOCKS.continuations.unwrap().shape;
+  const continuations = fieldOf(stateDir, block(raw, "continuations").stateDir);
+  const host = fieldOf(BLOCKS.host.unwrap().shape.stateDir, block(raw, "host").stateDir);
+  const workspace = fieldOf(BLOCKS.runtime.shape.workspace, block(raw, "runtime").workspace);
+  const identity = fieldOf(BLOCKS.context.shape.identityPath, block(raw, "context").identityPath);
+  const servers = fieldOf(BLOCKS.tools.unwrap().shape.mcpConfigPath, block(raw, "tools").mcpConfigPath);
+  // Without both there is nothing to compare with, and the schema says what is wrong.
+  if (continuations === undefined || host === undefined) return;
+  const named = [
+    { key: ["continuations", "stateDir"], from: cwd, path: continuations },
+    { key: ["host", "stateDir"], from: cwd, path: host },
+    { key: ["runtime", "workspace"], from: cwd, path: workspace },
+    { key: ["context", "identityPath"], from: cwd, path: identity },
+    { key: ["tools", "mcpConfigPath"], from: resolve(cwd, workspace ?? "."), path: servers },
+    { key: [], from: cwd, path: configPath },
+  ];
+  const paths = named.flatMap(({ key, from, path }) =>
+    path === undefined ? [] : [{ key, absolute: resolve(from, path) }],
+  );
+  const places = { hostDir: resolve(cwd, host), stateDir: resolve(cwd, continuations) };
+  for (const { key, message } of misplaced(paths, places)) report(key, message);
 }
 
 /** An unknown zone falls back to the system's (host-facts.md §3), but not silently. */

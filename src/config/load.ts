@@ -179,7 +179,16 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
   const isServerNeeded = options.isServerNeeded ?? (() => !secretsOptional);
   const withoutServers = options.withoutServers ?? false;
   const { env } = options;
-  const checked = crossCheck({ raw, cwd, env, sourceOf, secretsOptional, isServerNeeded, withoutServers });
+  const checked = crossCheck({
+    raw,
+    cwd,
+    configPath,
+    env,
+    sourceOf,
+    secretsOptional,
+    isServerNeeded,
+    withoutServers,
+  });
   if (!parsed.success)
     problems.push(...schemaProblems(parsed.error, raw, allowedWords(configSchema), sourceOf));
   problems.push(...checked.problems);

@@ -1,4 +1,5 @@
-import { dirname, isAbsolute, join, relative } from "node:path";
+import { dirname, isAbsolute, join } from "node:path";
+import { isWithin } from "../config/places.ts";
 import { BACKUP_MANIFEST, type BackupFile, HOST_PART, STATE_PART } from "../core/backup.ts";
 import { sha256Hex, sha256Stream } from "../core/digest.ts";
 import { AppError, BackupError } from "../core/errors.ts";
@@ -25,7 +26,7 @@ import {
 import { packTar, publish } from "./backup-publish.ts";
 import { verifyStaged } from "./backup-verify.ts";
 import { removeTree } from "./remove-tree.ts";
-import { HOST_DATABASE } from "./state-entries.ts";
+import { HOST_DATABASE, RUN_FOLDERS } from "./state-entries.ts";
 
 /**
  * Owns: making one backup of the whole state: both stores as of one instant, secret and tokens.
@@ -112,17 +113,18 @@ function requireTime(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw new BackupError("backup_failed", "the backup was not made: the host stops");
 }
 
-function requireFree({ fs, stateDir }: BackupSource, target: string): void {
+function requireFree({ fs, hostDir, stateDir }: BackupSource, target: string): void {
   const refuse = (problem: string) => new BackupError("backup_refused", problem);
   if (!isAbsolute(target)) throw refuse("the target of a backup must be an absolute path");
   if (fs.lstat(target, LABEL) !== undefined)
     throw refuse(`${target} exists already; a backup replaces nothing`);
   const parent = dirname(target);
   if (fs.lstat(parent, LABEL)?.kind !== "directory") throw refuse(`${parent} is not a folder; make it first`);
-  const inside = stateDir === undefined ? ".." : relative(stateDir, target);
-  if (!inside.startsWith("..") && !isAbsolute(inside)) {
+  if (stateDir !== undefined && isWithin(target, stateDir)) {
     throw refuse(`${target} is inside the continuation state, which may hold nothing else`);
   }
+  const runs = join(hostDir, RUN_FOLDERS);
+  if (isWithin(target, runs)) throw refuse(`${target} is inside ${runs}, which every start empties`);
 }
 
 /** Copies both stores and the files of the host into `staging`, durably, its manifest last. */

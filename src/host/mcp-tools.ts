@@ -8,9 +8,7 @@ import type { ToolHostOptions } from "../mcp/tool-host.ts";
 import { createRunFolders } from "../platform/run-folders.ts";
 import { ownershipLock } from "../store/ownership.ts";
 import { embeddedGuardCommand } from "./mcp-guard.ts";
-
-/** Below the host's state directory: the output folders of the runs under way. */
-const RUN_FOLDERS = "run-output";
+import { RUN_FOLDERS } from "./state-entries.ts";
 
 export interface McpDeps {
   readonly env: Readonly<Record<string, string | undefined>>;

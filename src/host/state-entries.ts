@@ -1,9 +1,11 @@
-/** Entries of the host's state folder. */
+import { HOST_ENTRIES } from "../core/host-files.ts";
 
-export const HOST_DATABASE = "host.sqlite";
-/** Held by the running host; the operating system drops it with the process. */
-export const HOST_LOCK = "host-owner.sqlite";
-/** There from a restore until nothing is held any more (restored.ts). */
-export const RESTORED_FILE = "restored.json";
-/** Backups that the host makes by itself. */
-export const BACKUPS_FOLDER = "backups";
+/** Entries of the host's state folder by their own names. */
+
+export const {
+  database: HOST_DATABASE,
+  lock: HOST_LOCK,
+  restored: RESTORED_FILE,
+  backups: BACKUPS_FOLDER,
+  runs: RUN_FOLDERS,
+} = HOST_ENTRIES;

@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { z } from "zod";
 import { McpError } from "../core/errors.ts";
+import { HOST_ENTRIES } from "../core/host-files.ts";
 import { fileJson } from "../core/json.ts";
 import { KIB, SECOND_MS } from "../core/limits.ts";
 import { readOwnerOnlyText } from "../core/owner-only.ts";
@@ -17,7 +18,7 @@ import { replaceSteps } from "../core/secure-files.ts";
  *     when the same one comes twice.
  */
 
-export const LOGIN_FOLDER = "mcp-login";
+export const LOGIN_FOLDER = HOST_ENTRIES.logins;
 const FILE_MAX_BYTES = 64 * KIB;
 /** A refresh by another process ends sooner (`REFRESH_TIMEOUT_MS`). */
 export const LOCK_WAIT_MS = 35 * SECOND_MS;

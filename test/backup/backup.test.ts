@@ -182,10 +182,13 @@ describe("a backup", () => {
     mkdirSync(join(path, "empty"));
     writeFileSync(join(path, "file.tar"), "mine");
     symlinkSync(join(path, "nowhere"), join(path, "link"));
-    for (const name of ["empty", "file.tar", "link", ".mono-agent/continuations/x", "no-folder/x"]) {
-      expect(host.backup(join(path, name))).rejects.toMatchObject({ code: "backup_refused" });
+    // Every start empties it.
+    const inRuns = ".mono-agent/run-output/x";
+    mkdirSync(join(path, ".mono-agent/run-output"));
+    for (const name of ["empty", "file.tar", "link", ".mono-agent/continuations/x", "no-folder/x", inRuns]) {
+      await expect(host.backup(join(path, name))).rejects.toMatchObject({ code: "backup_refused" });
     }
-    expect(host.backup("relative")).rejects.toMatchObject({ code: "backup_refused" });
+    await expect(host.backup("relative")).rejects.toMatchObject({ code: "backup_refused" });
     expect(readFileSync(join(path, "file.tar"), "utf8")).toBe("mine");
     const refused = await cliRun(path, ["backup", "empty"]);
     expect([refused.code, refused.err.includes("exists already")]).toEqual([1, true]);
