@@ -38,9 +38,10 @@ export function misplaced(
       why: "which is the continuation store's alone: name another place",
     })),
   ];
+  const found = reserved.map((entry) => ({ ...entry, real: real(entry.at) }));
   return paths.flatMap(({ key, absolute }) => {
     const place = real(absolute);
-    const taken = reserved.find(({ at }) => isWithin(place, real(at)));
+    const taken = found.find((entry) => isWithin(place, entry.real));
     if (taken === undefined) return [];
     return [{ key, message: `${absolute} lies in ${taken.at}, ${taken.why}` }];
   });
