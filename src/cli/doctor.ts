@@ -9,6 +9,9 @@ import type { CliIo } from "./io.ts";
 import { type ConfigFlags, environmentOf } from "./settings.ts";
 import { programOf } from "./shell.ts";
 
+/** For people, of one list; JSON has all. */
+const LISTED_MAX = 20;
+
 const MARKS = { ok: "✓", waiting: "…", disabled: "–", error: "✗" } as const;
 
 export function doctorCommand(io: CliIo): CommandDef {
@@ -18,6 +21,7 @@ export function doctorCommand(io: CliIo): CommandDef {
       config: loaded(args, io),
       fs: createFileSystem(),
       program: programOf(io),
+      ...(args.json === true ? {} : { listedMax: LISTED_MAX }),
       nowMs: asOfMs(args["as-of"]) ?? createClock().now(),
     });
     io.out(args.json === true ? `${JSON.stringify(report, null, 2)}\n` : reportText(report));

@@ -6,22 +6,20 @@ import { TERMINAL_SCHEME } from "../core/terminal.ts";
 import { checkContinuationStore, type StoreCheck, type StoreFinding } from "../store/check.ts";
 import { legacyFiles } from "../store/migrate/prune.ts";
 import { migrationDue } from "./doctor-migration.ts";
-import type { DoctorSection } from "./doctor-report.ts";
+import { type DoctorSection, type Listing, listed } from "./doctor-report.ts";
 import { looseFolder } from "./state-folder.ts";
 
 const ID = "continuations";
 const LABEL = "Continuations";
 
-/** More findings than these are counted, not listed. */
-const LISTED_MAX = 20;
-
 /** Settings and state of the continuation service. Reads every file that opening the store would read. */
 export function continuationsSection(
   config: LoadedConfig,
   fs: FileSystem,
-  program: string,
+  listing: Listing,
   nowMs: number,
 ): DoctorSection {
+  const { program } = listing;
   const { continuations } = config;
   if (continuations === undefined) {
     const why = config.continuationsDisabled
@@ -38,7 +36,7 @@ export function continuationsSection(
     ...check.looseFolders.map(looseFolder),
   ];
   const { stateDir, retention } = continuations;
-  const due = check.migrationDue ? migrationDue({ fs, stateDir, retention, nowMs }, program) : undefined;
+  const due = check.migrationDue ? migrationDue({ fs, stateDir, retention, nowMs }, listing) : undefined;
   const broken = check.findings.filter((finding) => finding.affects === undefined);
   const harmed = check.findings.filter((finding) => finding.affects !== undefined);
   return {
@@ -57,7 +55,7 @@ export function continuationsSection(
       ...(due?.lines ?? []),
       ...(due === undefined && broken.length === 0 ? leftLines(fs, stateDir, program) : []),
       ...waiting,
-      ...findingLines([...broken, ...harmed]),
+      ...listed([...broken, ...harmed].map(findingLine), listing),
     ],
   };
 }
@@ -131,13 +129,8 @@ function waitingRecords({ counts, historyDegraded }: StoreCheck, program: string
   return lines;
 }
 
-function findingLines(findings: readonly StoreFinding[]): string[] {
-  const lines = findings.slice(0, LISTED_MAX).map(({ path, problem, affects, depends, remedy }) => {
-    const harm = affects === undefined ? "the next start is refused" : `harms ${affects.join(", ")}`;
-    const whose = ` (${depends}; ${harm})`;
-    const text = problem.startsWith(path) ? problem : `${path}: ${problem}`;
-    return `${text}${whose}; ${remedy}`;
-  });
-  const rest = findings.length - lines.length;
-  return rest > 0 ? [...lines, `and ${rest} more findings`] : lines;
+function findingLine({ path, problem, affects, depends, remedy }: StoreFinding): string {
+  const harm = affects === undefined ? "the next start is refused" : `harms ${affects.join(", ")}`;
+  const text = problem.startsWith(path) ? problem : `${path}: ${problem}`;
+  return `${text} (${depends}; ${harm}); ${remedy}`;
 }

@@ -1,11 +1,10 @@
 import { planMigration } from "../store/migrate/plan.ts";
-
-const LISTED_MAX = 20;
+import { type Listing, listed } from "./doctor-report.ts";
 
 /** What `doctor` says of state in an older format: that the next start converts it, or why it can't. */
 export function migrationDue(
   state: Parameters<typeof planMigration>[0],
-  program: string,
+  listing: Listing,
 ): { readonly ok: boolean; readonly lines: readonly string[] } {
   const { ok, refusals, sources, resumed } = planMigration(state);
   const found = [
@@ -14,15 +13,10 @@ export function migrationDue(
   ];
   const what = found.length === 0 ? "an older format without records" : `records: ${found.join(", ")}`;
   const going = resumed ? "the next start goes on converting" : "the next start converts";
-  if (ok) return { ok, lines: [`${going} ${what}; see \`${program} migrate --dry-run\``] };
-  const listed = refusals.slice(0, LISTED_MAX).map(({ message }) => message);
-  const rest = refusals.length - listed.length;
+  if (ok) return { ok, lines: [`${going} ${what}; see \`${listing.program} migrate --dry-run\``] };
+  const messages = refusals.map(({ message }) => message);
   return {
     ok,
-    lines: [
-      `state of an older format can't be converted (${what}):`,
-      ...listed,
-      ...(rest > 0 ? [`and ${rest} more; see \`${program} migrate --dry-run\``] : []),
-    ],
+    lines: [`state of an older format can't be converted (${what}):`, ...listed(messages, listing)],
   };
 }

@@ -9,6 +9,21 @@ export interface DoctorSection {
   readonly details: readonly string[];
 }
 
+/** How much of a long list is said, and where the rest is to be had. */
+export interface Listing {
+  /** More lines than these are counted, not listed. Default: all are listed. */
+  readonly listedMax?: number | undefined;
+  /** How the command line is called. */
+  readonly program: string;
+}
+
+/** The lines, or as many of them as are listed and how many more there are. */
+export function listed(lines: readonly string[], { listedMax, program }: Listing): readonly string[] {
+  if (listedMax === undefined || lines.length <= listedMax) return lines;
+  const more = `and ${lines.length - listedMax} more; \`${program} doctor --json\` lists all`;
+  return [...lines.slice(0, listedMax), more];
+}
+
 export interface DoctorReport {
   /** No section is in error. */
   readonly ok: boolean;

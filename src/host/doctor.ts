@@ -27,12 +27,20 @@ export interface DoctorInput {
   readonly fs: FileSystem;
   /** How the command line is called, for the commands that the report advises. Default: mono-agent. */
   readonly program?: string;
+  /** More damaged files, or refusals of a conversion, than these are counted, not listed. Default: all are listed. */
+  readonly listedMax?: number;
   /** The time to judge by; milliseconds since the epoch. */
   readonly nowMs: number;
 }
 
 /** Checks everything that can be checked without a running host. Never throws for what it finds. */
-export function runDoctor({ config, fs, program = "mono-agent", nowMs }: DoctorInput): DoctorReport {
+export function runDoctor({
+  config,
+  fs,
+  program = "mono-agent",
+  nowMs,
+  listedMax,
+}: DoctorInput): DoctorReport {
   if (config instanceof ConfigError) {
     const { problems } = config;
     const details = problems.length === 0 ? [config.message] : problems.map(problemLine);
@@ -42,7 +50,7 @@ export function runDoctor({ config, fs, program = "mono-agent", nowMs }: DoctorI
     configSection(config),
     modelSection(config),
     toolsSection(config),
-    continuationsSection(config, fs, program, nowMs),
+    continuationsSection(config, fs, { listedMax, program }, nowMs),
     ...restoredSection(config, fs, program),
     turnsSection(config, fs),
     terminalSection(config, fs),

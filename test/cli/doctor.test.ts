@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { chmodSync, existsSync, linkSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { recordFileName } from "../../src/core/record.ts";
 import type { DoctorReport } from "../../src/host/doctor.ts";
 import { createFileSystem } from "../../src/platform/filesystem.ts";
 import { cliRun } from "../support/cli-run.ts";
@@ -222,6 +223,36 @@ describe("what the start would refuse or repair", () => {
     expect(found.length).toBe(1);
     expect(found[0]).toContain("make it a regular file");
     expect(found[0]).not.toMatch(/backup|damaged/);
+  });
+
+  test("more than twenty damaged files are counted in the text, and each is named in JSON", async () => {
+    const ids = Array.from({ length: 23 }, (_, index) => `c-${index}`);
+    await stored(...ids.map((id) => recordIn("claimed", { continuationId: id, taskKey: id })));
+    const names = ids.map(recordFileName);
+    for (const name of names) folder.write(`${STORE}/records-v3/${name}`, "{");
+    const named = (text: string) => names.filter((name) => text.includes(`${name} is `)).length;
+    const { report } = await doctor({ continuations: {} });
+    expect(named(detailsOf(report, "continuations"))).toBe(23);
+    const { code, out } = await cliRun(folder.path, ["doctor"]);
+    expect(code).toBe(1);
+    expect(named(out)).toBe(20);
+    expect(out).toContain("\n    and 3 more; `mono-agent doctor --json` lists all\n");
+  });
+
+  test("so are more than twenty reasons why an older format can't be converted", async () => {
+    mkdirSync(at(`${STORE}/records-v2`), { recursive: true, mode: 0o700 });
+    chmodSync(at(STORE), 0o700);
+    const names = Array.from({ length: 22 }, (_, index) => recordFileName(`c-${index}`));
+    for (const name of names) {
+      folder.write(`${STORE}/records-v2/${name}`, "{");
+      chmodSync(at(`${STORE}/records-v2/${name}`), 0o600);
+    }
+    const named = (text: string) => names.filter((name) => text.includes(name)).length;
+    const { report } = await doctor({ continuations: {} });
+    expect(named(detailsOf(report, "continuations"))).toBe(22);
+    const { out } = await cliRun(folder.path, ["doctor"]);
+    expect(named(out)).toBe(20);
+    expect(out).toContain("\n    and 2 more; `mono-agent doctor --json` lists all\n");
   });
 
   test("a damaged secret has its way out once", async () => {
