@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { payloadHash } from "../../src/core/derive.ts";
 import type { ClaimAnswer } from "../../src/core/wire.ts";
 import { type AgentFolder, agentFolder, BINARY, processesIn, until } from "../support/binary.ts";
+import { cliRun } from "../support/cli-run.ts";
 
 /** The built binary as a new user meets it. */
 
@@ -42,6 +43,20 @@ describe("the binary", () => {
     expect(shown.code).toBe(0);
     expect(JSON.parse(shown.out)).toMatchObject({ runtime: { model: "demo:assistant" } });
   });
+
+  test("tortures its own store, in memory alone, and finds what the source finds", async () => {
+    folder = agentFolder();
+    const before = tree(folder.path);
+    const args = ["torture", "--states", "500", "--seed", "11", "--json"];
+    const { code, out, err } = await folder.run(args);
+    expect([code, err]).toEqual([0, "seed 11\n"]);
+    const { elapsedMs: _, ...report } = JSON.parse(out);
+    expect(report.states).toBeGreaterThanOrEqual(500);
+    expect(report.failure).toBeUndefined();
+    const { elapsedMs: __, ...ours } = JSON.parse((await cliRun(folder.path, args)).out);
+    expect(report).toEqual(ours);
+    expect(tree(folder.path)).toEqual(before);
+  }, 30_000);
 
   test("init writes what doctor accepts and serve runs, and never replaces a file without --force", async () => {
     folder = agentFolder();
