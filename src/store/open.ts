@@ -222,18 +222,17 @@ function makeStateDir(fs: FileSystem, stateDir: string, logger: Logger): void {
 
 /**
  * Makes durable what the last process may have been killed before it could sync, and what is relied on from here on:
- * the names of a new directory, which must not be lost with what will be acknowledged; a transaction or marker, whose
- * records must not reach their own files while it can still be lost itself, or half of it could remain; and the unlink
- * of a marker, which must not come back over members that change from now on.
+ * the names of a new directory, which must not be lost with what will be acknowledged; the manifest, which says that
+ * older formats are merged no more, before any evidence of this one; a transaction or marker, whose records must not
+ * reach their own files while it can still be lost itself, or half of it could remain; and the unlink of a marker, which
+ * must not come back over members that change from now on.
  */
 function settleNames(fs: FileSystem, paths: StorePaths, inspection: Inspection, logger: Logger): void {
-  // Once the manifest requires the guard, all names of a new directory were synced.
+  // Before the manifest requires the guard, all names above it and beside it were synced; its own may not be.
   const fresh = !(inspection.manifest?.rollbackGuardRequired ?? false);
   if (fresh) syncNameOf(paths.stateDir, { fs, logger, label: "parent.sync" });
-  if (fresh || inspection.transaction !== undefined) {
-    const label = fresh ? "folder.sync" : "transaction.settle.sync";
-    fs.runSync([{ op: "syncDir", path: paths.stateDir, label }]);
-  }
+  const label = fresh || inspection.transaction === undefined ? "folder.sync" : "transaction.settle.sync";
+  fs.runSync([{ op: "syncDir", path: paths.stateDir, label }]);
   if (!inspection.missingFolders.includes(paths.markers)) {
     fs.runSync([{ op: "syncDir", path: paths.markers, label: "marker.settle.sync" }]);
   }

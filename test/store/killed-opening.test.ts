@@ -1,7 +1,15 @@
 import { expect, test } from "bun:test";
 import type { FileSystem } from "../../src/core/ports/platform.ts";
 import { createMemoryFileSystem } from "../../src/platform/memory-filesystem.ts";
-import { claim, GROUP, member, openStore, recordsOf, snapshotOf } from "../support/store-harness.ts";
+import {
+  claim,
+  GROUP,
+  member,
+  openStore,
+  recordsOf,
+  STATE_DIR,
+  snapshotOf,
+} from "../support/store-harness.ts";
 
 /**
  * A process is killed, another opens the directory as it stands, acknowledges a claim, and then the power goes: names
@@ -37,6 +45,34 @@ test.each(["/state", "/a/b/c"])(
     }
   },
 );
+
+test("a manifest that a killed process left unsynced is durable before the transaction of the next one can be", async () => {
+  const first = { puts: [claim("first")] };
+  const whole = createMemoryFileSystem();
+  await (await openStore({ fs: whole, seed: "killed" })).commit(first);
+  const unsynced = whole.trace.findIndex((operation) => operation.label === "manifest.sync") + 1;
+  const killed = async () => {
+    const fs = createMemoryFileSystem();
+    fs.cutAt(unsynced);
+    const store = await openStore({ fs, seed: "killed" });
+    await store.commit(first).catch(() => {});
+    return fs.takeOver();
+  };
+  const next = await killed();
+  await (await openStore({ fs: next, seed: "killed" })).commit(first);
+  for (let cut = 1; cut <= next.counts.operations; cut += 1) {
+    const fs = await killed();
+    fs.cutAt(cut);
+    await openStore({ fs, seed: "killed" })
+      .then((store) => store.commit(first))
+      .catch(() => {});
+    for (let only = 0; only < fs.unsynced().length; only += 1) {
+      const names = Object.keys(fs.afterPowerCut((_, index) => index === only).files());
+      const has = (name: string) => names.includes(`${STATE_DIR}/${name}`);
+      expect(has("continuation-transaction-v3.json") && !has("continuation-store-v3.json")).toBe(false);
+    }
+  }
+});
 
 test("a transaction that a killed process left unsynced is never torn by its recovery", async () => {
   const both = { puts: [claim("one"), claim("two")] };
