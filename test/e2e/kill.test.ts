@@ -2,22 +2,34 @@ import { expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { isTerminal } from "../../src/core/record.ts";
+import { isTemporary } from "../../src/core/secure-files.ts";
 import { STORE_ENTRIES } from "../../src/core/store-files.ts";
 import type { ClaimAnswer, ContinuationStatus } from "../../src/core/wire.ts";
-import { type AgentFolder, agentFolder, BINARY } from "../support/binary.ts";
+import { type AgentFolder, agentFolder } from "../support/binary.ts";
+import {
+  type KilledLoad,
+  killStartingHost,
+  type Listening,
+  seeded,
+  startHost,
+  written,
+} from "../support/killed-host.ts";
+import { killedTurns } from "../support/killed-turns.ts";
 
 /**
  * SIGKILL of the real process with real files, at random moments under load: claims, results and finished work of
- * detached services come in over HTTP, and after each restart everything that was acknowledged is asked for again.
+ * detached services come in over HTTP, turns delegate work, and after each restart, which may be killed itself,
+ * everything that was acknowledged is asked for again.
  */
 
 const KILLS = 300;
 /** Hosts that run, each in its own folder, at the same time. */
 const LANES = 3;
 const CLIENTS = 8;
-/** A host is killed after so many acknowledgements at most, and up to so long after the last of them. */
-const MOST_ACKNOWLEDGEMENTS = 60;
+/** A host is killed up to so long after the last acknowledgement that it may give. */
 const MOST_DELAY_MS = 30;
+/** One of so many starts is killed before the host listens. */
+const STARTS_PER_KILLED = 4;
 /** Results up to this size: few of them are more than the transaction file carries, so that checkpoints are hit too. */
 const MOST_FILLER_CHARS = 90_000;
 const SEED = Number(process.env.KILL_SEED ?? 20_261_130);
@@ -38,18 +50,18 @@ interface Totals {
   claims: number;
   results: number;
   finished: number;
+  /** Kills of a host that listened. */
   kills: number;
   /** Kills that left a temporary among the record files. */
   inCheckpoint: number;
-}
-
-/** Park and Miller's minimal standard generator: whole numbers from 0 to below `bound`. */
-function seeded(seed: number): (bound: number) => number {
-  let state = seed;
-  return (bound) => {
-    state = (state * 48_271) % 2_147_483_647;
-    return state % bound;
-  };
+  /** Kills that left a marker, or a temporary of one or of a snapshot. */
+  inActivation: number;
+  /** Kills of a host that did not listen yet, and those of them that came after it had written to the store. */
+  inStart: number;
+  inRecovery: number;
+  /** Answers from the context of their turn, and those of turns that a kill interrupted. */
+  pinned: number;
+  abandoned: number;
 }
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
@@ -89,69 +101,151 @@ function clientOf(folder: AgentFolder) {
 }
 type Client = ReturnType<typeof clientOf>;
 
-/** Takes the work as far as it goes; `acknowledged` is told after each answer. */
-async function advance(client: Client, work: Work, acknowledged: () => void): Promise<void> {
-  work.claim ??= await client.claim(work);
-  acknowledged();
-  if (work.resultAcknowledged !== true) {
-    await client.submit(work, work.claim);
-    work.resultAcknowledged = true;
-    acknowledged();
-  }
-  while (work.status === undefined || !isTerminal(work.status)) {
-    work.status = await client.status(work.claim);
-    acknowledged();
-  }
-}
-
-/** What was acknowledged before a kill is there after it, and says the same. */
-async function verify(client: Client, work: Work): Promise<void> {
-  if (work.claim === undefined) return;
-  const before = work.status;
-  const now = await client.status(work.claim);
-  expect(now.taskKey).toBe(work.key);
-  if (work.resultAcknowledged === true) expect([work.key, now.state]).not.toEqual([work.key, "claimed"]);
-  if (before !== undefined && isTerminal(before)) expect(now).toEqual(before);
-  expect(now.attempts.synthesis).toBeGreaterThanOrEqual(before?.attempts.synthesis ?? 0);
-  expect(now.attempts.synthesis).toBeLessThanOrEqual(work.route === "capture" ? 1 : 0);
-  const again = await client.claim(work);
-  expect(again).toEqual({ ...work.claim, replayed: true });
-  work.status = now;
-}
-
-interface Running {
-  kill(): Promise<unknown>;
-}
-
-/** Resolves when the host says that it listens: polling would take the processor from the hosts. */
-async function startHost(cwd: string): Promise<Running> {
-  const child = Bun.spawn([BINARY, "serve"], {
-    cwd,
-    env: { PATH: process.env.PATH ?? "", HOME: cwd, KILL_TOKEN: TOKEN },
-    stdin: "ignore",
-    stdout: "ignore",
-    stderr: "pipe",
-  });
-  const lines = child.stderr.pipeThrough(new TextDecoderStream()).getReader();
-  let log = "";
-  while (!log.includes("listening name=continuations")) {
-    const { done, value } = await lines.read();
-    if (done) throw new Error(`serve ended with ${await child.exited}: ${log}`);
-    log += value;
-  }
+/** Claims, results and finished work of a detached service. */
+function detachedLoad(client: Client, random: (bound: number) => number, lane: number): KilledLoad<Work> {
+  let made = 0;
   return {
-    kill() {
-      child.kill("SIGKILL");
-      return child.exited;
+    next() {
+      made += 1;
+      return {
+        key: `task-${lane}-${made}`,
+        route: random(3) === 0 ? "capture" : "silent",
+        filler: random(2) === 0 ? "f".repeat(random(MOST_FILLER_CHARS)) : "",
+      };
     },
+    isDone: ({ status }) => status !== undefined && isTerminal(status),
+    async advance(work, acknowledged) {
+      work.claim ??= await client.claim(work);
+      acknowledged();
+      if (work.resultAcknowledged !== true) {
+        await client.submit(work, work.claim);
+        work.resultAcknowledged = true;
+        acknowledged();
+      }
+      while (work.status === undefined || !isTerminal(work.status)) {
+        work.status = await client.status(work.claim);
+        acknowledged();
+      }
+    },
+    killed: () => {},
+    async verify(work) {
+      if (work.claim === undefined) return;
+      const before = work.status;
+      const now = await client.status(work.claim);
+      expect(now.taskKey).toBe(work.key);
+      if (work.resultAcknowledged === true) expect([work.key, now.state]).not.toEqual([work.key, "claimed"]);
+      if (before !== undefined && isTerminal(before)) expect(now).toEqual(before);
+      expect(now.attempts.synthesis).toBeGreaterThanOrEqual(before?.attempts.synthesis ?? 0);
+      expect(now.attempts.synthesis).toBeLessThanOrEqual(work.route === "capture" ? 1 : 0);
+      const again = await client.claim(work);
+      expect(again).toEqual({ ...work.claim, replayed: true });
+      work.status = now;
+    },
+    isClaimed: (work) => work.claim !== undefined,
+    isResultAcknowledged: (work) => work.resultAcknowledged === true,
   };
 }
 
-function temporaries(folder: string): number {
-  return existsSync(folder) ? readdirSync(folder).filter((name) => name.endsWith(".tmp")).length : 0;
+interface Lane<W> {
+  readonly folder: AgentFolder;
+  readonly load: KilledLoad<W>;
+  readonly random: (bound: number) => number;
+  /** A host is killed after so many acknowledgements at most. */
+  readonly mostAcknowledgements: number;
 }
 
-async function lane(number: number, kills: number, totals: Totals): Promise<void> {
+async function runLane<W>({ folder, load, random, ...lane }: Lane<W>, totals: Totals): Promise<void> {
+  const env = { KILL_TOKEN: TOKEN };
+  const store = join(folder.path, ".mono-agent/continuations");
+  const done: W[] = [];
+  let open: W[] = [];
+  let running: Listening | undefined;
+  let startMs = 0;
+
+  /** A share of the starts is killed on the way; the next one finds what that and the kill before left. */
+  const start = async () => {
+    while (startMs > 0 && random(STARTS_PER_KILLED) === 0) {
+      const before = written(store);
+      if (!(await killStartingHost(folder.path, env, (startMs * random(100)) / 100))) continue;
+      totals.inStart += 1;
+      totals.inRecovery += written(store) === before ? 0 : 1;
+    }
+    running = await startHost(folder.path, env);
+    startMs = running.startMs;
+    return running;
+  };
+
+  try {
+    for (let round = 0; round < KILLS / LANES; round += 1) {
+      const host = await start();
+      for (const work of open) await load.verify(work);
+      let acknowledgements = random(lane.mostAcknowledgements + 1);
+      let killed = false;
+      let dead: Promise<unknown> | undefined;
+      const kill = () => {
+        killed = true;
+        return host.kill();
+      };
+      const acknowledged = () => {
+        acknowledgements -= 1;
+        if (acknowledgements <= 0) dead ??= Bun.sleep(random(MOST_DELAY_MS)).then(kill);
+      };
+      const waiting = open.filter((work) => !load.isDone(work));
+      done.push(...open.filter((work) => load.isDone(work)));
+      open = [...waiting];
+      await Promise.all(
+        Array.from({ length: CLIENTS }, async () => {
+          while (!killed) {
+            let work = waiting.shift();
+            if (work === undefined) {
+              work = load.next();
+              open.push(work);
+            }
+            try {
+              await load.advance(work, acknowledged);
+            } catch (error) {
+              // The answer of a host that was killed may never come; anything else is a failure.
+              if (!killed || !isBrokenConnection(error)) throw error;
+            }
+          }
+        }),
+      );
+      await dead;
+      for (const work of open) load.killed(work);
+      totals.kills += 1;
+      const left = (name: string) => namesIn(join(store, name));
+      totals.inCheckpoint += left(STORE_ENTRIES.records).some(isTemporary) ? 1 : 0;
+      const activating = [
+        ...left(STORE_ENTRIES.markers),
+        ...left(STORE_ENTRIES.snapshots).filter(isTemporary),
+      ];
+      totals.inActivation += activating.length > 0 ? 1 : 0;
+    }
+
+    await start();
+    const all = [...open, ...done];
+    for (const work of all) await load.verify(work);
+    for (const work of open) await load.advance(work, () => {});
+    expect((await folder.health()).storage.fault).toBeUndefined();
+    totals.claims += all.filter(load.isClaimed).length;
+    totals.results += all.filter(load.isResultAcknowledged).length;
+    totals.finished += all.filter(load.isDone).length;
+  } catch (error) {
+    throw new Error(`${String(error)}\nthe last host said:\n${running?.log()}`, { cause: error });
+  } finally {
+    await running?.kill();
+    await folder.remove();
+  }
+}
+
+/** What `fetch` rejects with when the other end is gone, as opposed to an expectation that does not hold. */
+function isBrokenConnection(error: unknown): boolean {
+  return error instanceof Error && "code" in error;
+}
+
+const namesIn = (folder: string) => (existsSync(folder) ? readdirSync(folder) : []);
+
+async function detachedLane(number: number, totals: Totals): Promise<void> {
   const random = seeded(SEED + number);
   const folder = agentFolder();
   folder.write("mono-agent.config.json", {
@@ -167,87 +261,49 @@ async function lane(number: number, kills: number, totals: Totals): Promise<void
     },
     terminal: { enabled: false },
   });
-  const client = clientOf(folder);
-  const records = join(folder.path, ".mono-agent/continuations", STORE_ENTRIES.records);
-  const done: Work[] = [];
-  let open: Work[] = [];
-  let made = 0;
-  const next = (): Work => {
-    made += 1;
-    return {
-      key: `task-${number}-${made}`,
-      route: random(3) === 0 ? "capture" : "silent",
-      filler: random(2) === 0 ? "f".repeat(random(MOST_FILLER_CHARS)) : "",
-    };
-  };
-  let running: Running | undefined;
-  const start = async () => {
-    running = await startHost(folder.path);
-    return running;
-  };
+  const load = detachedLoad(clientOf(folder), random, number);
+  await runLane({ folder, load, random, mostAcknowledgements: 60 }, totals);
+}
 
+/** Its claims are those of turns, so that kills meet snapshots, markers and activations too. */
+async function turnLane(number: number, totals: Totals): Promise<void> {
+  const random = seeded(SEED + number);
+  const folder = agentFolder();
+  const load = await killedTurns(folder, random);
   try {
-    for (let round = 0; round < kills; round += 1) {
-      const host = await start();
-      for (const work of open) await verify(client, work);
-      let left = random(MOST_ACKNOWLEDGEMENTS + 1);
-      let killed = false;
-      let dead: Promise<unknown> | undefined;
-      const kill = () => {
-        killed = true;
-        return host.kill();
-      };
-      const acknowledged = () => {
-        left -= 1;
-        if (left <= 0) dead ??= Bun.sleep(random(MOST_DELAY_MS)).then(kill);
-      };
-      const waiting = open.filter((work) => work.status === undefined || !isTerminal(work.status));
-      done.push(...open.filter((work) => !waiting.includes(work)));
-      open = [...waiting];
-      const ready = [...waiting];
-      await Promise.all(
-        Array.from({ length: CLIENTS }, async () => {
-          while (!killed) {
-            let work = ready.shift();
-            if (work === undefined) {
-              work = next();
-              open.push(work);
-            }
-            try {
-              await advance(client, work, acknowledged);
-            } catch (error) {
-              // The answer of a host that was killed may never come; anything else is a failure.
-              if (!killed || (error instanceof Error && error.message.startsWith("expected"))) throw error;
-            }
-          }
-        }),
-      );
-      await dead;
-      totals.kills += 1;
-      totals.inCheckpoint += temporaries(records) > 0 ? 1 : 0;
-    }
-
-    await start();
-    for (const work of [...open, ...done]) await verify(client, work);
-    for (const work of open) await advance(client, work, () => {});
-    expect((await folder.health()).storage.fault).toBeUndefined();
-    const all = [...open, ...done];
-    totals.claims += all.filter((work) => work.claim !== undefined).length;
-    totals.results += all.filter((work) => work.resultAcknowledged === true).length;
-    totals.finished += all.filter((work) => work.status !== undefined && isTerminal(work.status)).length;
+    await runLane({ folder, load, random, mostAcknowledgements: 60 }, totals);
+    Object.assign(totals, load.answers());
   } finally {
-    await running?.kill();
-    await folder.remove();
+    await load.stop();
   }
 }
 
-test(`${KILLS} kills at random moments under load lose nothing that was acknowledged`, async () => {
-  const totals: Totals = { claims: 0, results: 0, finished: 0, kills: 0, inCheckpoint: 0 };
+test(`${KILLS} kills at random moments under load, and others while it starts, lose nothing that was acknowledged`, async () => {
+  const totals: Totals = {
+    claims: 0,
+    results: 0,
+    finished: 0,
+    kills: 0,
+    inCheckpoint: 0,
+    inActivation: 0,
+    inStart: 0,
+    inRecovery: 0,
+    pinned: 0,
+    abandoned: 0,
+  };
   const startMs = performance.now();
-  await Promise.all(Array.from({ length: LANES }, (_, number) => lane(number, KILLS / LANES, totals)));
+  await Promise.all([detachedLane(0, totals), detachedLane(1, totals), turnLane(2, totals)]);
   const seconds = (performance.now() - startMs) / 1000;
   console.log(`kills: ${JSON.stringify(totals)} in ${seconds.toFixed(1)} s, seed ${SEED}`);
   expect(totals.kills).toBe(KILLS);
   expect(totals.finished).toBeGreaterThan(KILLS);
-  expect(totals.inCheckpoint).toBeGreaterThan(0);
+  for (const kind of [
+    "inCheckpoint",
+    "inActivation",
+    "inStart",
+    "inRecovery",
+    "pinned",
+    "abandoned",
+  ] as const)
+    expect([kind, totals[kind]]).not.toEqual([kind, 0]);
 }, 180_000);
