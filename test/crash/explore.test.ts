@@ -3,7 +3,7 @@ import { createMemoryFileSystem, memoryDisk } from "../../src/platform/memory-fi
 import { exploreWorkload } from "../../src/store/explore/explore.ts";
 import { record } from "../../src/store/explore/recorder.ts";
 import { failureText, torture } from "../../src/store/explore/torture.ts";
-import { generateWorkload } from "../../src/store/explore/workload.ts";
+import { generateWorkload, type Step } from "../../src/store/explore/workload.ts";
 import { readAsOlderRuntime } from "../support/older-runtime-reader.ts";
 
 /**
@@ -29,7 +29,13 @@ const STEPS = words(`
   record.write record.data.sync record.rename record.retire record.unlink records.sync
   spare.unlink
   snapshot.write snapshot.rename snapshot.sync snapshot.unlink
-  marker.write marker.rename marker.sync marker.unlink marker.unlink.sync`);
+  marker.write marker.rename marker.sync marker.unlink marker.unlink.sync
+  transaction.settle.sync marker.settle.sync`);
+const TROUBLES = ["a fault before its operation", "a fault after it", "a kill at once", "a kill later"];
+const troubleOf = (step: Step): string => {
+  if (step.op === "fail") return step.done === true ? "a fault after it" : "a fault before its operation";
+  return step.op === "kill" ? (step.after === undefined ? "a kill at once" : "a kill later") : step.op;
+};
 const SURVIVALS = [
   ...["all", "none", "only change n of n", "all but change n of n", "the first n of n"],
   ...["torn", "zeros", "mixed"].map((damage) => `all names, data ${damage}`),
@@ -47,14 +53,14 @@ describe("a power cut at any operation of any workload", () => {
     const seconds = (performance.now() - startMs) / 1000;
     const { failure, ...figures } = report;
     console.log(
-      `crash states: ${JSON.stringify(figures)} in ${seconds.toFixed(1)} s, ${Math.round(figures.states / seconds)}/s`,
+      `crash states: ${JSON.stringify(figures)} in ${seconds.toFixed(1)} s, ${Math.round(figures.states / seconds)} states/s`,
     );
     if (failure !== undefined) throw new Error(failureText(failure));
     expect(figures.states).toBeGreaterThanOrEqual(STATES);
     // Each state is judged, but a disk that several cuts leave behind is opened only once.
     expect(figures.images).toBeGreaterThan(STATES / 10);
     expect(figures.openings).toBeGreaterThanOrEqual(figures.images);
-    // About 30 s alone on a machine with two cores; the rest is for one that is busy with other things.
+    // About 30 s alone on a machine with two cores, as the log tells; the rest is for one that is busy with other things.
   }, 300_000);
 
   test("gives the same states each time a seed is repeated", async () => {
@@ -70,7 +76,9 @@ describe("a power cut at any operation of any workload", () => {
   test("comes before every kind of step, and with continuations of every kind", async () => {
     const seen = new Set<string>();
     for (let seed = SEED; seed < SEED + COVERED; seed += 1) {
-      const { states } = await record(generateWorkload(seed), options);
+      const workload = generateWorkload(seed);
+      for (const step of workload.steps) seen.add(troubleOf(step));
+      const { states } = await record(workload, options);
       for (const { label, survival } of states) seen.add(label).add(survival.replace(/[0-9]+/g, "n"));
       for (const ledger of new Set(states.map(({ promised }) => promised.ledger))) {
         for (const records of ledger.states) {
@@ -80,6 +88,6 @@ describe("a power cut at any operation of any workload", () => {
         }
       }
     }
-    expect([...STEPS, ...SURVIVALS, ...KINDS].filter((wanted) => !seen.has(wanted))).toEqual([]);
+    expect([...STEPS, ...SURVIVALS, ...KINDS, ...TROUBLES].filter((wanted) => !seen.has(wanted))).toEqual([]);
   }, 60_000);
 });

@@ -80,6 +80,10 @@ describe("the explorer finds, and tells with a seed and a minimal history,", () 
   }
 });
 
+/**
+ * Two are missing here. A marker that is published must be durable before one of several transactions is
+ * (split.test.ts); and a transaction whose unlink is lost says again what the record files say.
+ */
 describe("every fsync that a promise rests on is missed:", () => {
   const SYNCS: Readonly<Record<string, (fs: FileSystem) => FileSystem>> = {
     "the data of the transaction": unsyncedData("transaction.write"),
