@@ -231,7 +231,8 @@ function settleNames(fs: FileSystem, paths: StorePaths, inspection: Inspection, 
   // Before the manifest requires the guard, all names above it and beside it were synced; its own may not be.
   const fresh = !(inspection.manifest?.rollbackGuardRequired ?? false);
   if (fresh) syncNameOf(paths.stateDir, { fs, logger, label: "parent.sync" });
-  const label = fresh || inspection.transaction === undefined ? "folder.sync" : "transaction.settle.sync";
+  const rest = inspection.transaction === undefined ? "manifest.settle.sync" : "transaction.settle.sync";
+  const label = fresh ? "folder.sync" : rest;
   fs.runSync([{ op: "syncDir", path: paths.stateDir, label }]);
   if (!inspection.missingFolders.includes(paths.markers)) {
     fs.runSync([{ op: "syncDir", path: paths.markers, label: "marker.settle.sync" }]);

@@ -30,7 +30,7 @@ const STEPS = words(`
   spare.unlink
   snapshot.write snapshot.rename snapshot.sync snapshot.unlink
   marker.write marker.rename marker.sync marker.unlink marker.unlink.sync
-  transaction.settle.sync marker.settle.sync`);
+  manifest.settle.sync transaction.settle.sync marker.settle.sync`);
 const TROUBLES = ["a fault before its operation", "a fault after it", "a kill at once", "a kill later"];
 const troubleOf = (step: Step): string => {
   if (step.op === "fail") return step.done === true ? "a fault after it" : "a fault before its operation";

@@ -99,6 +99,7 @@ describe("every fsync that a promise rests on is missed:", () => {
     "the name of the secret": without("secret.sync"),
     "the data of the manifest": unsyncedData("manifest.write"),
     "the transaction that a killed process did not sync": without("transaction.settle.sync"),
+    "the manifest that a killed process did not sync": without("manifest.settle.sync"),
     "the unlink of a marker that a killed process did not sync": without("marker.settle.sync"),
     "the name of the manifest": without("manifest.sync"),
     "the names in a new state directory": without("folder.sync"),

@@ -47,8 +47,11 @@ export interface Workload {
 export const SLOTS = 6;
 export const GROUPS = 3;
 const ERRNOS = ["ENOSPC", "EIO", "EROFS", "EMFILE"] as const;
-/** An activation does so many operations, up to the sync that makes the unlink of its marker durable. */
-const ACTIVATION_OPERATIONS = 13;
+/** The first opening of a store does so many operations, and its first commit so many. */
+const FIRST_OPENING_OPERATIONS = 11;
+const FIRST_COMMIT_OPERATIONS = 17;
+/** An activation unlinks its marker with the last but one of its operations. */
+const UNTIL_UNLINKED = 11;
 /** A commit renames its transaction after so many. */
 const UNTIL_RENAME = 3;
 /** Carried bytes: so few that each commit makes a checkpoint, some commits, many commits, the real ones. */
@@ -75,6 +78,12 @@ export function generateWorkload(seed: number): Workload {
   const haste = random.pick([0, 1, 2]);
   const steps: Step[] = [];
   const length = 20 + random.below(50);
+  // The first commit makes the guard and the manifest durable before itself.
+  if (random.chance(0.3)) {
+    const first: Step = { op: "claim", slot: 0, mode: random.pick(MODES) };
+    const again: Step = { op: "claim", slot: 1, mode: random.pick(MODES) };
+    steps.push(first, { op: "kill", after: random.below(FIRST_COMMIT_OPERATIONS) }, again);
+  }
   while (steps.length < length) {
     steps.push(...episode(random));
     // What a killed process leaves unsynced is the hardest to be right about.
@@ -86,7 +95,7 @@ export function generateWorkload(seed: number): Workload {
     seed,
     retention,
     carryLimits,
-    ...(random.chance(0.3) ? { interrupt: 1 + random.below(random.pick([1, 4, 20])) } : {}),
+    ...(random.chance(0.5) ? { interrupt: 1 + random.below(FIRST_OPENING_OPERATIONS) } : {}),
     swaps: random.chance(0.75),
     steps,
   };
@@ -159,7 +168,7 @@ function episode(random: Random): Step[] {
       { op: "prepare", group, orphan: false },
       { op: "settle" },
       { op: "activate", group },
-      killAfter(random.below(ACTIVATION_OPERATIONS)),
+      killAfter(random.chance(0.3) ? UNTIL_UNLINKED : random.below(UNTIL_UNLINKED + 2)),
       // A marker whose unlink was not durable may not come back over a member that has ended since.
       { op: "end", slot, how: "cancel" },
       { op: "settle" },
