@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { linkSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { KIB } from "../../src/core/limits.ts";
 import type { FileAhead, FilesToRead } from "../../src/core/ports/platform.ts";
@@ -62,9 +62,10 @@ describe("reading ahead", () => {
     for (const [name, data] of read) expect(data).toBe(contentOf(names.indexOf(name)));
   });
 
-  test("is what the filesystem of this machine does", () => {
-    const all = taken(createFileSystem().readAhead?.(filesToRead()) ?? []);
-    expect([...all.keys()].sort()).toEqual(names);
+  test("is what the filesystem of a machine with more than one processor does", () => {
+    const given = createFileSystem().readAhead?.(filesToRead());
+    if (availableParallelism() === 1) expect(given).toBeUndefined();
+    else expect([...taken(given ?? []).keys()].sort()).toEqual(names);
   });
 
   test("takes from the thread what it has read, and gives the rest without bytes", () => {
