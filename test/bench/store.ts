@@ -2,6 +2,8 @@ import type { ClaimAnswer } from "../../src/core/wire.ts";
 import { type Deliveries, watchDeliveries } from "./deliveries.ts";
 import { floors } from "./floor.ts";
 import { createLoadClient, type LoadClient, percentiles } from "./http-load.ts";
+import { readMeanwhile } from "./reader.ts";
+import type { ReaderReport } from "./reader-entry.ts";
 import { type Facts, type Row, tablePrinter } from "./report.ts";
 import { type BenchFolder, type BenchServer, benchFolder, SERVICE_TOKEN } from "./server.ts";
 
@@ -122,37 +124,29 @@ const WORK: Record<string, (work: Work) => Promise<Row[]>> = {
   capture: (work) => lifecycles(work, "capture", work.options.burstMs),
 };
 
-/** Complete lifecycles, with one connection more on which reads are timed meanwhile. */
+/** Complete lifecycles, and reads that are timed meanwhile. */
 function lifecycles(work: Work, route: string, durationMs: number): Promise<Row[]> {
   return withClient(work, async (client) => {
-    const warm = await claim(client, 0, route);
-    const reads = { status: [] as number[], wrongToken: [] as number[] };
-    const end = performance.now() + durationMs;
-    const reading = (async () => {
-      while (performance.now() < end) {
-        reads.status.push(await timed(() => status(client, work.c, warm)));
-        reads.wrongToken.push(await timed(() => wrongToken(client, work.c, warm)));
-        await Bun.sleep(5);
-      }
-    })();
+    const { continuationId, token } = await claim(client, 0, route);
     const deliveries = await watchDeliveries(work.server);
+    const reading = readMeanwhile({ port: work.port, forMs: durationMs, continuationId, token });
     const row = await measure(work, `lifecycle ${route}`, durationMs, (at) =>
       lifecycle(client, deliveries, at, route),
     );
-    await reading;
+    const read = await reading;
     await deliveries.close();
-    const under = (what: string, durations: number[]): Row => ({
+    const under = (what: string, measured: ReaderReport["status"]): Row => ({
       n: work.n,
       c: work.c,
       what: `  ${what} meanwhile`,
-      ...percentiles(durations),
+      ...measured,
     });
-    return [row, under("status", reads.status), under("wrong token", reads.wrongToken)];
+    return [row, under("status", read.status), under("wrong token", read.wrongToken)];
   });
 }
 
 async function withClient(work: Work, use: (client: LoadClient) => Promise<Row[]>): Promise<Row[]> {
-  const client = await createLoadClient(work.port, work.c + 1);
+  const client = await createLoadClient(work.port, work.c);
   try {
     return await use(client);
   } finally {
@@ -211,12 +205,6 @@ async function warmUp(c: number, operation: (connection: number) => Promise<unkn
       while (performance.now() < end) await operation(connection);
     }),
   );
-}
-
-async function timed(operation: () => Promise<unknown>): Promise<number> {
-  const at = performance.now();
-  await operation();
-  return performance.now() - at;
 }
 
 const run = `${Date.now()}`;
