@@ -4,6 +4,7 @@ import { exploreWorkload } from "../../src/store/explore/explore.ts";
 import { record } from "../../src/store/explore/recorder.ts";
 import { failureText, torture } from "../../src/store/explore/torture.ts";
 import { generateWorkload, type Step } from "../../src/store/explore/workload.ts";
+import { CARRY_LIMITS } from "../../src/store/journal.ts";
 import { readAsOlderRuntime } from "../support/older-runtime-reader.ts";
 
 /**
@@ -71,6 +72,22 @@ describe("a power cut at any operation of any workload", () => {
     expect(second).toEqual(first);
     expect(first.states).toBeGreaterThan(300);
     expect(generateWorkload(12)).not.toEqual(generateWorkload(11));
+  });
+
+  test("takes a temporary that an opening was not let remove for no stray of the next close", async () => {
+    const { interrupt: _, ...generated } = generateWorkload(1);
+    const steps: Step[] = [
+      { op: "claim", slot: 0, mode: "silent" },
+      { op: "settle" },
+      { op: "advance", slots: [0], choice: 0, filler: 20 },
+      // The first operation after the kill removes the temporary of the transaction that it stopped.
+      { op: "fail", after: 3, errno: "EIO" },
+      { op: "kill", after: 3 },
+    ];
+    const workload = { ...generated, carryLimits: CARRY_LIMITS, swaps: true, steps };
+    const { states } = await record(workload, options);
+    expect(states.map(({ label }) => label)).toContain("temporary.unlink");
+    expect((await exploreWorkload(workload, options)).failure).toBeUndefined();
   });
 
   test("comes before every kind of step, and with continuations of every kind", async () => {

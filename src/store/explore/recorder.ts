@@ -78,6 +78,7 @@ export async function record(workload: Workload, options: RecordOptions): Promis
   let life: Life | undefined;
   /** Of the store that is open now or being opened. */
   let inflicted = createInflicted();
+  let spotless = true;
 
   function failed(message: string): void {
     failure ??= `after ${operations} operations: ${message}`;
@@ -160,7 +161,8 @@ export async function record(workload: Workload, options: RecordOptions): Promis
       return open();
     }
     disk.cutAfter(Number.POSITIVE_INFINITY);
-    // What the opening has outlived may not harm its life.
+    // What the opening has outlived may not harm its life; a temporary that it could not remove may lie about.
+    spotless = inflicted.nothing;
     inflicted = createInflicted();
     const found = recordsOf(store);
     const explained = ledger.states
@@ -185,7 +187,7 @@ export async function record(workload: Workload, options: RecordOptions): Promis
     await life?.settle();
     await store?.close();
     requireSound();
-    if (store === undefined || !inflicted.nothing) return;
+    if (store === undefined || !spotless || !inflicted.nothing) return;
     const left = contentViolation(disk, storePaths(STATE_DIR), store, recordsOf(store));
     if (left !== undefined) failed(`closed in order, ${left.message}`);
   }
