@@ -11,7 +11,9 @@ import { KIB } from "../core/limits.ts";
 
 /** Files of one block. While the caller reads one, what the thread has read waits; so it is small. */
 const BLOCK_FILES = 32;
-const SLOTS = 8;
+const SLOTS = 16;
+/** To wake a thread costs as much as to read several files: one that found no free slot is woken when so many are. */
+const WAKE_AT_FREE = SLOTS / 2;
 /** Room for a block of files of 2 KiB each twice over; the caller reads what does not fit. */
 const SLOT_BYTES = 128 * KIB;
 
@@ -104,8 +106,9 @@ export function createReadRing(
       };
     },
     release() {
-      Atomics.add(words, RELEASED, 1);
-      Atomics.notify(words, RELEASED);
+      const released = Atomics.add(words, RELEASED, 1) + 1;
+      const free = SLOTS - (Atomics.load(words, PUBLISHED) - released);
+      if (free === WAKE_AT_FREE || free === SLOTS) Atomics.notify(words, RELEASED);
     },
     waitForBlock(timeoutMs) {
       const seen = Atomics.load(words, RELEASED);

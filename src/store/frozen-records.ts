@@ -46,7 +46,8 @@ export function createFrozenRecords(): FrozenRecords {
   /** Where the bytes of each handle are: the number of the segment times its size, and the offset in it. */
   const places: number[] = [];
   const freeHandles: number[] = [];
-  const keySets: string[][] = [];
+  const keySets: (readonly string[])[] = [];
+  let lastKeySet = -1;
   const keySetNumbers = new Map<string, number>();
   let newest = -1;
   let newestSegment: Segment | undefined;
@@ -91,10 +92,17 @@ export function createFrozenRecords(): FrozenRecords {
     }
   }
 
-  function keySetOf(keys: string[]): number {
+  function keySetOf(keys: readonly string[]): number {
+    // Records come in runs of the same kind, and to join so many keys costs more than all else here.
+    const last = keySets[lastKeySet];
+    if (last?.length === keys.length && last.every((key, index) => key === keys[index])) return lastKeySet;
     const joined = keys.join("\0");
-    const known = keySetNumbers.get(joined);
-    if (known !== undefined) return known;
+    const known = keySetNumbers.get(joined) ?? newKeySet(joined, keys);
+    if (known !== NO_KEY_SET) lastKeySet = known;
+    return known;
+  }
+
+  function newKeySet(joined: string, keys: readonly string[]): number {
     // Set by its name, this key would not become a member.
     if (keySets.length >= KEY_SETS_MAX || keys.includes("__proto__")) return NO_KEY_SET;
     keySetNumbers.set(joined, keySets.length);
@@ -103,14 +111,9 @@ export function createFrozenRecords(): FrozenRecords {
 
   return {
     add(record) {
-      const keys: string[] = [];
-      const values: unknown[] = [];
-      for (const [key, value] of Object.entries(record)) {
-        if (value === undefined) continue;
-        keys.push(key);
-        values.push(value);
-      }
-      const keySet = keySetOf(keys);
+      const values: unknown[] = Object.values(record);
+      // What is undefined is left out, as in JSON; hardly any record has that.
+      const keySet = values.includes(undefined) ? NO_KEY_SET : keySetOf(Object.keys(record));
       const text = JSON.stringify(keySet === NO_KEY_SET ? record : values);
       if (text.length > FROZEN_MAX_CHARS) return undefined;
       const segment = room(HEAD_BYTES + text.length * 3);

@@ -15,8 +15,8 @@ import {
 import { createReadRing } from "../../src/platform/read-ring.ts";
 
 const FILES = 3 * READ_AHEAD_FROM;
-/** What a thread reads before it needs the caller: eight slots of 32 files. */
-const RING_FILES = 8 * 32;
+/** What a thread reads before it needs the caller: sixteen slots of 32 files. */
+const RING_FILES = 16 * 32;
 
 let folder = "";
 const nameOf = (index: number) => `file-${`${index}`.padStart(5, "0")}`;
@@ -111,7 +111,7 @@ describe("reading ahead", () => {
     const ring = createReadRing(FILES);
     const block = () => ring.claim() ?? { number: -1, from: 0, to: 0 };
     const publish = () => ring.publish(block(), 0, () => 0);
-    for (let slot = 0; slot < 8; slot += 1) expect(publish()).toBe(true);
+    for (let slot = 0; slot < 16; slot += 1) expect(publish()).toBe(true);
     expect(publish()).toBe(false);
     expect(ring.published()?.block.number).toBe(0);
     ring.release();
