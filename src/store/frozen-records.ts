@@ -23,6 +23,7 @@ export const FROZEN_MAX_CHARS = 8 * KIB;
 /** What one compaction moves at most: some tens of microseconds. Every record fits, whatever its characters. */
 const SEGMENT_BYTES = 256 * KIB;
 const LEAST_USE = 0.75;
+const SPARE_SEGMENTS = 4;
 /** Sets of keys that are kept once for all records that have them. Ours are a few dozen; unknown keys could be any. */
 const KEY_SETS_MAX = 1024;
 
@@ -49,6 +50,8 @@ export function createFrozenRecords(): FrozenRecords {
   const keySets: (readonly string[])[] = [];
   let lastKeySet = -1;
   const keySetNumbers = new Map<string, number>();
+  /** Written again rather than left to the garbage collector, which comes late for what it does not hold itself. */
+  const spare: Buffer[] = [];
   let newest = -1;
   let newestSegment: Segment | undefined;
 
@@ -64,7 +67,7 @@ export function createFrozenRecords(): FrozenRecords {
   function room(bytes: number): Segment {
     if (newestSegment !== undefined && newestSegment.end + bytes <= SEGMENT_BYTES) return newestSegment;
     const full = newest;
-    const segment = { bytes: Buffer.allocUnsafeSlow(SEGMENT_BYTES), end: 0, used: 0 };
+    const segment = { bytes: spare.pop() ?? Buffer.allocUnsafeSlow(SEGMENT_BYTES), end: 0, used: 0 };
     newest += 1;
     newestSegment = segment;
     segments.set(newest, segment);
@@ -90,6 +93,7 @@ export function createFrozenRecords(): FrozenRecords {
       }
       at += size;
     }
+    if (spare.length < SPARE_SEGMENTS) spare.push(bytes);
   }
 
   function keySetOf(keys: readonly string[]): number {
@@ -148,7 +152,7 @@ export function createFrozenRecords(): FrozenRecords {
       compact(number);
     },
     get reserved() {
-      return segments.size * SEGMENT_BYTES;
+      return (segments.size + spare.length) * SEGMENT_BYTES;
     },
   };
 }
