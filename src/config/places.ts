@@ -7,7 +7,8 @@ import { TERMINAL_TOKEN_FILE } from "../core/terminal.ts";
 /**
  * Owns: that nothing that is configured lies where this program deletes, or takes every file for its own.
  *
- * I1. Links on the way count as what they lead to, as far as it is there.
+ * I1. Links on the way to a configured path, and to where our entries lie, count as what they lead to, as far as it is
+ *     there.
  */
 
 export interface ConfiguredPath {
@@ -38,10 +39,14 @@ export function misplaced(
       why: "which is the continuation store's alone: name another place",
     })),
   ];
-  const found = reserved.map((entry) => ({ ...entry, real: real(entry.at) }));
+  // A link in the place of an entry is not followed by whoever owns that either: it is refused, or let go of.
+  const found = reserved.map((entry) => ({
+    ...entry,
+    real: join(real(dirname(entry.at)), basename(entry.at)),
+  }));
   return paths.flatMap(({ key, absolute }) => {
     const place = real(absolute);
-    const taken = found.find((entry) => isWithin(place, entry.real));
+    const taken = found.find(({ at, real: there }) => isWithin(absolute, at) || isWithin(place, there));
     if (taken === undefined) return [];
     return [{ key, message: `${absolute} lies in ${taken.at}, ${taken.why}` }];
   });

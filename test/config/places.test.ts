@@ -107,6 +107,24 @@ describe("a path in the place of what the host or the store keeps is refused", (
   });
 });
 
+test("a link in the place of what is kept is no fault of the file that it leads to, but of a path through it", () => {
+  folder.write("identity.md", "You are a test.");
+  folder.write("links-elsewhere/mcp.json", { mcpServers: {} });
+  mkdirSync(at("links/continuations"), { recursive: true });
+  symlinkSync(at("identity.md"), at("links/continuations/continuation-secret"));
+  symlinkSync(at("links-elsewhere"), at("links/run-output"));
+  expect(folder.problems({ ...host("links"), ...continuations("links/continuations") })).toEqual([]);
+  expect(folder.problems({ ...host("links"), tools: { mcpConfigPath: "links-elsewhere/mcp.json" } })).toEqual(
+    [],
+  );
+  const [problem] = folder.problems({
+    ...host("links"),
+    tools: { mcpConfigPath: "links/run-output/mcp.json" },
+  });
+  expect(problem).toStartWith("tools.mcpConfigPath: ");
+  expect(problem).toEndWith(EMPTIED);
+});
+
 test("places that harm nobody are taken, with names that resemble those", () => {
   const fine = [
     continuations(".mono-agent/run-output-old"),
