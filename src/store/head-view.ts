@@ -7,8 +7,8 @@ import { type ActiveIndex, createActiveIndex } from "./active-index.ts";
  * only for what is on its way to the disk.
  */
 export interface HeadView extends RecordView {
-  /** Shows this version from now on. `change` identifies it for `committed`. */
-  apply(id: string, next: ContinuationRecord | undefined, change: object): void;
+  /** Shows this version from now on; gives the one before. `change` identifies it for `committed`. */
+  apply(id: string, next: ContinuationRecord | undefined, change: object): ContinuationRecord | undefined;
   /** The version of this change is durable; forgets it here unless a newer one lies over it. */
   committed(id: string, change: object): void;
   /** The change that made the newest version of a record, while that is not durable. */
@@ -48,6 +48,7 @@ export function createHeadView(durable: RecordView, live: Iterable<ContinuationR
       else if (previous !== undefined && pendingClaims.get(claimIdentity(previous)) === id) {
         pendingClaims.delete(claimIdentity(previous));
       }
+      return previous;
     },
     committed(id, change) {
       const newest = pending.get(id);

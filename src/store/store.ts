@@ -149,9 +149,7 @@ export function createStore({ inspection, ...deps }: StoreDeps): OpenedStore {
   }
 
   function show(entry: Entry): void {
-    const previous = head.get(entry.id);
-    head.apply(entry.id, entry.record, entry);
-    retention.change(previous, entry.record);
+    retention.change(head.apply(entry.id, entry.record, entry), entry.record);
   }
 
   /** Shows what retention drops now and adds it to the entries of the commit. */
