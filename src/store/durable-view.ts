@@ -128,12 +128,15 @@ export function createDurableView(records: RecordTable, limits: RetentionLimits)
     const previous = records.get(id);
     active.change(previous, next);
     const sameDeadline = hasDeadline(previous) && hasDeadline(next) && previous.deadline === next.deadline;
+    const sameState = previous?.state === next?.state;
+    // The same in every version of a record, and so in both lists that it is in.
+    let listed: ListRow | undefined;
     if (previous !== undefined) {
       count(previous, -1);
       if (isWorkable(previous) && !ready.remove(previous)) waiting.remove(workKey(previous));
       if (isRetryable(previous)) retryable.remove(deadlineKey(previous));
       if (hasDeadline(previous) && !sameDeadline) deadlines.remove(deadlineKey(previous));
-      if (previous.state !== next?.state) lists[previous.state].remove(previous);
+      if (!sameState) listed = lists[previous.state].remove(previous);
     }
     if (next === undefined) {
       if (previous === undefined) return undefined;
@@ -147,11 +150,13 @@ export function createDurableView(records: RecordTable, limits: RetentionLimits)
     if (isWorkable(next)) waiting.add(workKey(next));
     if (isRetryable(next)) retryable.add(deadlineKey(next));
     if (hasDeadline(next) && !sameDeadline) deadlines.add(deadlineKey(next));
+    if (sameState) return previous;
+    listed ??= row(next);
+    lists[next.state].add(listed);
     if (previous === undefined) {
       claims.set(claimIdentity(next), id);
-      all.add(row(next));
+      all.add(listed);
     }
-    if (previous?.state !== next.state) lists[next.state].add(row(next));
     return previous;
   }
 

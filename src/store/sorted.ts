@@ -10,10 +10,8 @@ export interface Sorted<T> {
   first(): T | undefined;
   last(): T | undefined;
   add(item: T): void;
-  /** Removes the item that compares equal; tells whether there was one. */
-  remove(item: T): boolean;
-  /** Puts `next` in place of the equal item when order allows it, else moves it. */
-  replace(previous: T, next: T): void;
+  /** Removes the item that compares equal and gives it back; undefined when there was none. */
+  remove(item: T): T | undefined;
   /** Items in order, from the first on or strictly after `after`. Do not change the list meanwhile. */
   from(after?: T): IterableIterator<T>;
 }
@@ -81,13 +79,13 @@ export function createSorted<T>(compare: (a: T, b: T) => number, initial: readon
     if (chunk.length > 2 * CHUNK) chunks.splice(index + 1, 0, chunk.splice(CHUNK));
   }
 
-  function remove(item: T): boolean {
+  function remove(item: T): T | undefined {
     const found = locate(item);
-    if (found === undefined) return false;
-    found.chunk.splice(found.at, 1);
+    if (found === undefined) return undefined;
+    const [removed] = found.chunk.splice(found.at, 1);
     if (found.chunk.length === 0) chunks.splice(found.index, 1);
     size -= 1;
-    return true;
+    return removed;
   }
 
   return {
@@ -98,14 +96,6 @@ export function createSorted<T>(compare: (a: T, b: T) => number, initial: readon
     last: () => chunks.at(-1)?.at(-1),
     add,
     remove,
-    replace(previous, next) {
-      const found = compare(previous, next) === 0 ? locate(previous) : undefined;
-      if (found !== undefined) found.chunk[found.at] = next;
-      else {
-        remove(previous);
-        add(next);
-      }
-    },
     *from(after) {
       let index = 0;
       let at = 0;
